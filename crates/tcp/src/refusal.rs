@@ -83,3 +83,14 @@ impl Refusal {
         response
     }
 }
+
+/// Converts a status and a reason of the rules that all protocols share.
+impl From<(StatusCode, &'static str)> for Refusal {
+    fn from((status, why): (StatusCode, &'static str)) -> Self {
+        match status {
+            StatusCode::URI_TOO_LONG => Self::uri_too_long(),
+            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE => Self::fields_too_large(RefusalLimit::Headers),
+            _ => Self::new(status, why),
+        }
+    }
+}

@@ -23,31 +23,24 @@ pub(super) enum RequestAnswer<H> {
 }
 
 impl<H: Handler> TcpConnection<H> {
-    /// Serves one request on `stream`. Its body is `None` if it ends with the head; an error is a request that was
-    /// refused before. Dropping the future cancels the exchange.
+    /// Serves one request on `stream`. Its body is `None` if it ends with the head. Dropping the future cancels the
+    /// exchange.
     pub(super) fn answer_tcp_request<I: IncomingBody>(
         self: &Rc<Self>,
-        request: Result<(Parts, Option<I>), Refusal>,
+        (parts, incoming): (Parts, Option<I>),
         interim: InterimSender,
         stream: u32,
     ) -> impl Future<Output = Result<RequestAnswer<H>, Abort>> + use<H, I> {
         let connection = Rc::clone(self);
         let mut open = ActiveRequest::new(Rc::clone(self), stream);
-        // Of a refused request the head is not known.
-        if let Ok((parts, _)) = &request {
-            request_head::record_request_head(parts, open.request_record());
-        }
+        request_head::record_request_head(&parts, open.request_record());
         async move {
             panic_if_requested("request");
-            let (parts, incoming) = match request {
-                Ok(request) => request,
-                Err(refusal) => return Ok(connection.answer_refusal(refusal, open)),
-            };
             let method = parts.method.clone();
             let fault = Rc::new(Cell::new(None));
             let request = match connection.convert_request(parts, incoming, &fault, open.request_record()).await {
                 Ok(request) => request,
-                Err(refusal) => return Ok(connection.answer_refusal(refusal, open)),
+                Err(refusal) => return Ok(RequestAnswer::Response(connection.answer_refusal(refusal, open))),
             };
             connection.count_request();
             open.set_initial_priority(&request.head.fields, request.head.upgrade.is_some());
@@ -59,9 +52,10 @@ impl<H: Handler> TcpConnection<H> {
                     let tunnel = body.into_tunnel().map_err(|_| Abort::Internal)?;
                     Ok(RequestAnswer::Tunnel(parts, TunnelHandoff { tunnel, request: open }))
                 }
-                Ok(response) => Ok(connection.finish_response(response, &method, open)),
+                Ok(response) => Ok(RequestAnswer::Response(connection.finish_response(response, &method, open))),
                 Err(_) if fault.get() == Some(BodyError::Malformed) => {
-                    Ok(connection.answer_refusal(Refusal::bad_request("the request's body is malformed"), open))
+                    let refusal = Refusal::bad_request("the request's body is malformed");
+                    Ok(RequestAnswer::Response(connection.answer_refusal(refusal, open)))
                 }
                 Err(abort) => {
                     open.fail_request();
@@ -104,7 +98,11 @@ impl<H: Handler> TcpConnection<H> {
     }
 
     /// Answers a refused request. An HTTP/1.1 connection closes afterwards, as anything may follow.
-    fn answer_refusal(&self, refusal: Refusal, open: ActiveRequest<H>) -> RequestAnswer<H> {
+    pub(super) fn answer_refusal(
+        &self,
+        refusal: Refusal,
+        open: ActiveRequest<H>,
+    ) -> http::Response<TcpResponseBody<H>> {
         tracing::debug!(client = %self.client.address, error = %refusal, "a request was rejected");
         refusal.count_refusal(self.tcp_metrics());
         open.request_record().record_error("http_request_error");
@@ -120,7 +118,12 @@ impl<H: Handler> TcpConnection<H> {
         self.finish_response(response, &Method::GET, open)
     }
 
-    fn finish_response(&self, response: Response, method: &Method, mut open: ActiveRequest<H>) -> RequestAnswer<H> {
+    fn finish_response(
+        &self,
+        response: Response,
+        method: &Method,
+        mut open: ActiveRequest<H>,
+    ) -> http::Response<TcpResponseBody<H>> {
         open.on_response_fields(&response.fields);
         // In HTTP/1.1 the version is the gateway's own (RFC 9112 §2.3). hyper answers HTTP/1.0 in HTTP/1.0 by itself.
         let (mut parts, body) = http::Response::from(response).into_parts();
@@ -137,6 +140,6 @@ impl<H: Handler> TcpConnection<H> {
         let bodiless =
             *method == Method::HEAD || matches!(parts.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
         let body = if bodiless { Body::empty() } else { body };
-        RequestAnswer::Response(http::Response::from_parts(parts, TcpResponseBody::new(body, open)))
+        http::Response::from_parts(parts, TcpResponseBody::new(body, open))
     }
 }

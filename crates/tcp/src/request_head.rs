@@ -4,7 +4,7 @@
 use super::refusal::{Refusal, RefusalLimit};
 use bytes::BytesMut;
 use http::{
-    HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header, request,
+    HeaderMap, HeaderName, HeaderValue, Method, Version, header, request,
     uri::{PathAndQuery, Scheme},
 };
 use litequic_exchange::{
@@ -35,8 +35,8 @@ pub(super) fn convert_head(
     bounds: &FieldLimits,
     last: &LastAuthority,
 ) -> Result<Head, Refusal> {
+    check_header_size(&parts, bounds)?;
     if protocol == Protocol::Http2 {
-        check_header_size(&parts, bounds)?;
         check_fields(&parts.headers).map_err(Refusal::bad_request)?;
     }
     let upgrade = requested_upgrade(&parts, protocol);
@@ -108,14 +108,17 @@ fn requested_upgrade(parts: &request::Parts, protocol: Protocol) -> Option<Upgra
     Some(Upgrade(lines.join(&b',').into()))
 }
 
-/// Checks the size of an HTTP/2 request's header in bytes, as RFC 9113 §6.5.2 counts, with pseudo-header fields. For
-/// HTTP/1.1 the guard has checked it before.
+/// Checks the size of a request's header in bytes, as RFC 9113 §6.5.2 counts, with pseudo-header fields. A request in
+/// HTTP/1.1 counts as if it had them.
 fn check_header_size(parts: &request::Parts, bounds: &FieldLimits) -> Result<(), Refusal> {
     let uri = &parts.uri;
+    let authority = uri.authority().map_or(":authority".len() - "host".len(), |authority| {
+        field_line_size(":authority".len(), authority.as_str().len())
+    });
     let pseudo = [
         field_line_size(":method".len(), parts.method.as_str().len()),
-        field_line_size(":scheme".len(), uri.scheme_str().map_or(0, str::len)),
-        field_line_size(":authority".len(), uri.authority().map_or(0, |authority| authority.as_str().len())),
+        field_line_size(":scheme".len(), uri.scheme_str().unwrap_or("https").len()),
+        authority,
         field_line_size(":path".len(), uri.path_and_query().map_or(0, |path| path.as_str().len())),
     ];
     check_field_limits(pseudo.into_iter().fold(0, usize::saturating_add), &parts.headers, bounds)
@@ -199,11 +202,8 @@ fn checked_path<'a>(method: &Method, path_and_query: Option<&'a PathAndQuery>) -
     let given = path_and_query.map_or("/", PathAndQuery::as_str);
     // An absolute form may have a query and no path (RFC 3986 §3).
     let checked: Cow<'_, str> = if given.starts_with('?') { format!("/{given}").into() } else { given.into() };
-    match check_path(method, checked.as_bytes()) {
-        Ok(()) => Ok(checked),
-        Err((StatusCode::URI_TOO_LONG, _)) => Err(Refusal::uri_too_long()),
-        Err((status, why)) => Err(Refusal::new(status, why)),
-    }
+    check_path(method, checked.as_bytes())?;
+    Ok(checked)
 }
 
 /// Checks that `Content-Length` is one number of digits alone, and rewrites it without leading zeros.
@@ -262,5 +262,27 @@ fn join_cookies(headers: &mut HeaderMap) {
     // Valid values, joined, are a valid value.
     if let Ok(cookie) = HeaderValue::from_maybe_shared(joined.freeze()) {
         headers.insert(header::COOKIE, cookie);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_within_its_bounds_passes_and_one_beyond_is_431() {
+        let bounds = FieldLimits { bytes: 1000, fields: 5 };
+        let is_within = |count: usize, value: usize| {
+            let request = http::Request::get("/").header("host", "a");
+            let field = |request: request::Builder, _| request.header("x", "v".repeat(value));
+            let (parts, ()) = (0..count).fold(request, field).body(()).unwrap().into_parts();
+            let checked = check_header_size(&parts, &bounds);
+            checked.map_err(|refusal| assert_eq!(refusal.status, 431)).is_ok()
+        };
+        assert!(is_within(5, 1), "Host does not count");
+        assert!(!is_within(6, 1));
+        // 42 for the method, 44 for the scheme, 38 for the path, 43 for Host, 33 for the name of the other field.
+        assert!(is_within(1, 800));
+        assert!(!is_within(1, 801));
     }
 }

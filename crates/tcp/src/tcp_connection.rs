@@ -245,6 +245,19 @@ impl<H> TcpConnection<H> {
         .await
     }
 
+    /// Polls `ending` to its end, without a request to the client to close. Returns `None` if the connection is to be
+    /// dropped before.
+    pub(super) async fn run_to_end<T>(&self, ending: impl Future<Output = T>) -> Option<T> {
+        let mut ending = pin!(ending);
+        loop {
+            match self.next_step(ending.as_mut()).await {
+                ConnectionStep::Ended(output) => return Some(output),
+                ConnectionStep::GoAway => {}
+                ConnectionStep::Close => return None,
+            }
+        }
+    }
+
     /// Waits for the drain. On HTTP/1.1 also waits for the first request of a client that has just connected: the
     /// request is probably on its way, and HTTP/1.1 has no message that it was not read.
     async fn wait_for_drain(&self, watch: &mut PhaseWatch) {

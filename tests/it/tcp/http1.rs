@@ -119,7 +119,10 @@ async fn what_two_parsers_could_read_differently_is_refused_and_the_connection_c
     for (request, status) in table {
         let answer = answer(&litequic, request.as_bytes()).await;
         let shown = &request[..request.floor_char_boundary(120)];
-        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{shown:?} is answered {answer:?}");
+        // A client of HTTP/1.0 may get either version.
+        let line = answer.strip_prefix("HTTP/1.1 ").or_else(|| answer.strip_prefix("HTTP/1.0 "));
+        let is_answered = line.is_some_and(|line| line.starts_with(&format!("{status} ")));
+        assert!(is_answered, "{shown:?} is answered {answer:?}");
         assert!(answer.to_ascii_lowercase().contains("\r\nconnection: close\r\n"), "{shown:?}: {answer:?}");
     }
     assert_eq!(origin.connections(), 0);

@@ -1,14 +1,17 @@
-//! Decodes a response's body from the connection's bytes as they arrive (RFC 9112 §6.3, §7).
+//! Decodes a message's body from the connection's bytes as they arrive (RFC 9112 §6.3, §7).
 
 use super::{
+    MessageFraming,
     chunk_decoder::{ChunkDecoder, ChunkLimits},
-    response_parser::{MAX_FIELDS, MAX_HEAD, ResponseFraming},
+    response_parser::{MAX_FIELDS, MAX_HEAD},
 };
 use httparse::{EMPTY_HEADER, Status};
 
-/// Largest total of a response's chunk extensions, in bytes. They are ignored; without a bound they would be a body
-/// that no limit counts.
+/// Largest total of a body's chunk extensions, in bytes. They are ignored; without a bound they would be a body that no
+/// limit counts.
 const MAX_EXTENSIONS: usize = 16 * 1024;
+/// Largest length of the extensions of one chunk of a request, in bytes.
+const MAX_EXTENSION: usize = 256;
 const RESPONSE_CHUNK_LIMITS: ChunkLimits = ChunkLimits {
     extension: MAX_EXTENSIONS,
     extensions: MAX_EXTENSIONS,
@@ -17,11 +20,11 @@ const RESPONSE_CHUNK_LIMITS: ChunkLimits = ChunkLimits {
     is_response: true,
 };
 
-/// Decoder of one response's body.
-#[derive(Debug)]
+/// Decoder of one message's body.
+#[derive(Debug, Clone)]
 pub struct BodyDecoder(BodyState);
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum BodyState {
     /// Remaining bytes of the body.
     Length(u64),
@@ -44,13 +47,23 @@ pub struct BodyPiece {
 pub struct ChunkedTrailers(Vec<u8>);
 
 impl BodyDecoder {
-    /// Creates a decoder at the beginning of a body.
-    pub fn new(framing: ResponseFraming) -> Self {
+    /// Creates a decoder at the beginning of a response's body.
+    pub const fn new(framing: MessageFraming) -> Self {
+        Self::with_limits(framing, RESPONSE_CHUNK_LIMITS)
+    }
+
+    /// Creates a decoder at the beginning of a request's body, which may have trailers of `max_trailers` bytes.
+    pub const fn for_request(framing: MessageFraming, max_trailers: usize) -> Self {
+        let (extension, extensions) = (MAX_EXTENSION, usize::MAX);
+        Self::with_limits(framing, ChunkLimits { extension, extensions, trailers: max_trailers, is_response: false })
+    }
+
+    const fn with_limits(framing: MessageFraming, limits: ChunkLimits) -> Self {
         Self(match framing {
-            ResponseFraming::None | ResponseFraming::Length(0) => BodyState::Done,
-            ResponseFraming::Length(length) => BodyState::Length(length),
-            ResponseFraming::Chunked => BodyState::Chunks(ChunkDecoder::new(RESPONSE_CHUNK_LIMITS)),
-            ResponseFraming::UntilClose => BodyState::UntilClose,
+            MessageFraming::None | MessageFraming::Length(0) => BodyState::Done,
+            MessageFraming::Length(length) => BodyState::Length(length),
+            MessageFraming::Chunked => BodyState::Chunks(ChunkDecoder::new(limits)),
+            MessageFraming::UntilClose => BodyState::UntilClose,
         })
     }
 
@@ -93,6 +106,16 @@ impl BodyDecoder {
             BodyState::Chunks(chunks) => chunks.is_done(),
             BodyState::Length(_) | BodyState::UntilClose => false,
         }
+    }
+
+    /// Returns the number of small chunks that have begun since the last call.
+    pub fn take_small_chunks(&mut self) -> u32 {
+        if let BodyState::Chunks(chunks) = &mut self.0 { std::mem::take(&mut chunks.small) } else { 0 }
+    }
+
+    /// Whether decoding failed because the trailers exceed their limit.
+    pub const fn are_trailers_too_large(&self) -> bool {
+        matches!(&self.0, BodyState::Chunks(chunks) if chunks.is_too_large)
     }
 
     /// Whether the body lasts until the connection ends.
@@ -164,7 +187,7 @@ mod tests {
     }
 
     /// Decodes `bytes`, which arrive in pieces of `step`. Skips framing ahead if `looks`.
-    fn decoded(framing: ResponseFraming, bytes: &[u8], step: usize, looks: bool) -> Result<Outcome, Outcome> {
+    fn decoded(framing: MessageFraming, bytes: &[u8], step: usize, looks: bool) -> Result<Outcome, Outcome> {
         let (mut decoder, mut outcome) = (BodyDecoder::new(framing), Outcome::default());
         let mut end = 0;
         while end < bytes.len() {
@@ -185,7 +208,7 @@ mod tests {
                 break;
             }
         }
-        if matches!(framing, ResponseFraming::Length(_) | ResponseFraming::None) {
+        if matches!(framing, MessageFraming::Length(_) | MessageFraming::None) {
             assert_eq!(decoder.remaining_body_bytes() == Some(0), decoder.is_body_done());
         }
         outcome.is_done = decoder.is_body_done();
@@ -200,17 +223,17 @@ mod tests {
     #[test]
     fn a_body_ends_by_its_framing_however_bytes_arrive() {
         for (framing, bytes, data, behind, is_done) in [
-            (ResponseFraming::None, "more", "", "more", true),
-            (ResponseFraming::Length(0), "more", "", "more", true),
-            (ResponseFraming::Length(5), "hellomore", "hello", "more", true),
-            (ResponseFraming::Length(5), "hel", "hel", "", false),
-            (ResponseFraming::UntilClose, "hello", "hello", "", false),
-            (ResponseFraming::Chunked, "5\r\nhello\r\n1;a=b\r\n!\r\n0\r\n\r\nmore", "hello!", "more", true),
-            (ResponseFraming::Chunked, "2 ;x\r\nok\r\n0\r\n\r\n", "ok", "", true),
-            (ResponseFraming::Chunked, "2;x=\"\u{e9}\"\r\nok\r\n0\r\n\r\n", "ok", "", true),
-            (ResponseFraming::Chunked, "5\r\nhel", "hel", "", false),
-            (ResponseFraming::Chunked, "5\r\nhello\r\n0\r\n", "hello", "", false),
-            (ResponseFraming::Chunked, "0\r\n\r\n", "", "", true),
+            (MessageFraming::None, "more", "", "more", true),
+            (MessageFraming::Length(0), "more", "", "more", true),
+            (MessageFraming::Length(5), "hellomore", "hello", "more", true),
+            (MessageFraming::Length(5), "hel", "hel", "", false),
+            (MessageFraming::UntilClose, "hello", "hello", "", false),
+            (MessageFraming::Chunked, "5\r\nhello\r\n1;a=b\r\n!\r\n0\r\n\r\nmore", "hello!", "more", true),
+            (MessageFraming::Chunked, "2 ;x\r\nok\r\n0\r\n\r\n", "ok", "", true),
+            (MessageFraming::Chunked, "2;x=\"\u{e9}\"\r\nok\r\n0\r\n\r\n", "ok", "", true),
+            (MessageFraming::Chunked, "5\r\nhel", "hel", "", false),
+            (MessageFraming::Chunked, "5\r\nhello\r\n0\r\n", "hello", "", false),
+            (MessageFraming::Chunked, "0\r\n\r\n", "", "", true),
         ] {
             for step in [1, 2, 3, 100] {
                 for looks in [false, true] {
@@ -229,21 +252,21 @@ mod tests {
 
     #[test]
     fn trailers_are_fields_and_bounded() {
-        let outcome = decoded(ResponseFraming::Chunked, b"0\r\nX-Sum:  1 \r\ny:\r\n\r\n", 1, true).unwrap();
+        let outcome = decoded(MessageFraming::Chunked, b"0\r\nX-Sum:  1 \r\ny:\r\n\r\n", 1, true).unwrap();
         assert_eq!(outcome.trailers, [("X-Sum".to_owned(), b"1".to_vec()), ("y".to_owned(), Vec::new())]);
         let many = format!("0\r\n{}\r\n", "x: y\r\n".repeat(MAX_FIELDS + 1));
-        let mut decoder = BodyDecoder::new(ResponseFraming::Chunked);
+        let mut decoder = BodyDecoder::new(MessageFraming::Chunked);
         assert_eq!(decoder.decode_piece(many.as_bytes()).unwrap().skipped, many.len());
         assert!(!decoder.take_trailers().unwrap().for_each_trailer(|_, _| ()));
         let long = format!("0\r\nx: {}\r\n\r\n", "y".repeat(MAX_HEAD));
-        assert!(decoded(ResponseFraming::Chunked, long.as_bytes(), 1000, false).is_err());
+        assert!(decoded(MessageFraming::Chunked, long.as_bytes(), 1000, false).is_err());
     }
 
     #[test]
     fn extensions_of_all_chunks_together_are_bounded() {
         let chunk = format!("1;{}\r\na\r\n", "x".repeat(1000));
-        assert!(decoded(ResponseFraming::Chunked, chunk.repeat(16).as_bytes(), 1000, false).is_ok());
-        assert!(decoded(ResponseFraming::Chunked, chunk.repeat(17).as_bytes(), 1000, false).is_err());
+        assert!(decoded(MessageFraming::Chunked, chunk.repeat(16).as_bytes(), 1000, false).is_ok());
+        assert!(decoded(MessageFraming::Chunked, chunk.repeat(17).as_bytes(), 1000, false).is_err());
     }
 
     #[test]
@@ -263,7 +286,7 @@ mod tests {
         ] {
             for step in [1, 3, 100] {
                 for looks in [false, true] {
-                    let outcome = decoded(ResponseFraming::Chunked, bytes.as_bytes(), step, looks).unwrap_err();
+                    let outcome = decoded(MessageFraming::Chunked, bytes.as_bytes(), step, looks).unwrap_err();
                     assert_eq!(outcome.data, b"hello", "{bytes:?} by {step}");
                 }
             }
@@ -276,7 +299,7 @@ mod tests {
             bytes in prop::collection::vec(prop::sample::select(&b"0123aF;: \t\r\n\0x"[..]), 0..80),
             step in 1_usize..7,
         ) {
-            for framing in [ResponseFraming::Chunked, ResponseFraming::Length(9)] {
+            for framing in [MessageFraming::Chunked, MessageFraming::Length(9)] {
                 let whole = decoded(framing, &bytes, 1000, false);
                 for looks in [false, true] {
                     let pieces = decoded(framing, &bytes, step, looks);

@@ -10,17 +10,17 @@ const MAX_SIZE_DIGITS: u8 = 16;
 
 /// Limits of a body's framing.
 #[derive(Debug, Clone, Copy)]
-pub struct ChunkLimits {
+pub(super) struct ChunkLimits {
     /// Bytes of the extensions of one chunk. They are ignored; without a bound they would be a body that no limit
     /// counts.
-    pub extension: usize,
+    pub(super) extension: usize,
     /// Bytes of the extensions of all chunks.
-    pub extensions: usize,
+    pub(super) extensions: usize,
     /// Bytes of trailers.
-    pub trailers: usize,
+    pub(super) trailers: usize,
     /// Whether the body is a response's. Then blanks may stand before an extension, and bytes above 127 within it (RFC
     /// 9112 §7.1.1), and the trailers are kept. Another parser reads the trailers of a request.
-    pub is_response: bool,
+    pub(super) is_response: bool,
 }
 
 /// State of the decoder.
@@ -57,19 +57,20 @@ enum ChunkState {
 
 /// Decoder of a body in the chunked coding.
 #[derive(Debug, Clone)]
-pub struct ChunkDecoder {
+pub(super) struct ChunkDecoder {
     state: ChunkState,
     limits: ChunkLimits,
-    /// Small chunks since the last call of [`Self::take_small_chunks`].
-    small: u32,
-    is_too_large: bool,
+    /// Small chunks that have begun, until they are taken.
+    pub(super) small: u32,
+    /// Decoding failed because the trailers exceed their limit.
+    pub(super) is_too_large: bool,
     /// Trailer lines of a response, and the empty line behind them.
     trailers: Vec<u8>,
 }
 
 impl ChunkDecoder {
     /// Creates a decoder at the beginning of a body.
-    pub const fn new(limits: ChunkLimits) -> Self {
+    pub(super) const fn new(limits: ChunkLimits) -> Self {
         Self {
             state: ChunkState::Size { size: 0, digits: 0 },
             limits,
@@ -80,18 +81,8 @@ impl ChunkDecoder {
     }
 
     /// Whether the body has ended.
-    pub fn is_done(&self) -> bool {
+    pub(super) fn is_done(&self) -> bool {
         self.state == ChunkState::Done
-    }
-
-    /// Returns the number of small chunks that have begun since the last call.
-    pub fn take_small_chunks(&mut self) -> u32 {
-        std::mem::take(&mut self.small)
-    }
-
-    /// Whether decoding failed because the trailers exceed their limit.
-    pub const fn are_trailers_too_large(&self) -> bool {
-        self.is_too_large
     }
 
     /// Whether there are trailers, more than the empty line.
@@ -101,17 +92,6 @@ impl ChunkDecoder {
 
     pub(super) fn take_trailers(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.trailers)
-    }
-
-    /// Returns the number of bytes at the beginning of `bytes` that belong to the body; `None` if they violate the
-    /// coding.
-    pub fn take_body_bytes(&mut self, bytes: &[u8]) -> Option<usize> {
-        let mut taken = 0_usize;
-        while taken < bytes.len() && !self.is_done() {
-            taken = taken.saturating_add(self.take_chunk_data(bytes.get(taken..).unwrap_or_default()));
-            taken = taken.saturating_add(self.take_framing_bytes(bytes.get(taken..).unwrap_or_default())?);
-        }
-        Some(taken)
     }
 
     /// Returns the number of bytes at the beginning of `bytes` that are data of the current chunk.
@@ -208,13 +188,24 @@ mod tests {
     const LIMITS: ChunkLimits =
         ChunkLimits { extension: MAX_EXTENSION, extensions: usize::MAX, trailers: 64, is_response: false };
 
+    /// Returns the number of bytes at the beginning of `bytes` that belong to the body; `None` if they violate the
+    /// coding.
+    fn take_body_bytes(chunks: &mut ChunkDecoder, bytes: &[u8]) -> Option<usize> {
+        let mut taken = 0;
+        while taken < bytes.len() && !chunks.is_done() {
+            taken += chunks.take_chunk_data(&bytes[taken..]);
+            taken += chunks.take_framing_bytes(&bytes[taken..])?;
+        }
+        Some(taken)
+    }
+
     /// Decodes a body in pieces of `step` bytes. Returns the consumed length, and whether the body has ended; `None` if
     /// it is invalid.
     fn taken(body: &[u8], step: usize) -> Option<(usize, bool)> {
         let mut chunks = ChunkDecoder::new(LIMITS);
         let mut taken = 0;
         for piece in body.chunks(step) {
-            taken += chunks.take_body_bytes(piece)?;
+            taken += take_body_bytes(&mut chunks, piece)?;
         }
         Some((taken, chunks.is_done()))
     }
@@ -278,8 +269,8 @@ mod tests {
         for step in [1, 7, 1000] {
             let mut chunks = ChunkDecoder::new(LIMITS);
             let small = body.as_bytes().chunks(step).map(|piece| {
-                chunks.take_body_bytes(piece).unwrap();
-                chunks.take_small_chunks()
+                take_body_bytes(&mut chunks, piece).unwrap();
+                std::mem::take(&mut chunks.small)
             });
             assert_eq!(small.sum::<u32>(), 2, "by {step}");
         }

@@ -1,6 +1,6 @@
-//! Parses the head of a response (RFC 9112 §4 to §6): the lines by httparse, body framing and persistence here.
+//! Parses the head of a response (RFC 9112 §4 to §6): the lines by httparse, persistence here.
 
-use super::is_name_ignoring_case;
+use super::{MessageFraming, message_framing::FramingFields};
 use httparse::{Header, ParserConfig, Status};
 use std::mem::MaybeUninit;
 
@@ -8,16 +8,29 @@ use std::mem::MaybeUninit;
 pub const MAX_HEAD: usize = 64 * 1024;
 /// Largest number of field lines of a head, and of trailers.
 pub const MAX_FIELDS: usize = 100;
-/// Largest accepted `Content-Length`.
-const MAX_CONTENT_LENGTH: u64 = u64::MAX - 2;
 
-/// Memory for the lines that [`parse_response_head`] borrows from a head's bytes.
+/// Memory for the lines that a parser borrows from a head's bytes.
 #[derive(Debug)]
-pub struct HeadLines<'b>([MaybeUninit<Header<'b>>; MAX_FIELDS]);
+pub struct HeadLines<'b> {
+    lines: [MaybeUninit<Header<'b>>; MAX_FIELDS],
+    /// Lines of a request whose limit is larger.
+    more: Vec<Header<'b>>,
+}
 
 impl Default for HeadLines<'_> {
     fn default() -> Self {
-        Self([const { MaybeUninit::uninit() }; MAX_FIELDS])
+        Self { lines: [const { MaybeUninit::uninit() }; MAX_FIELDS], more: Vec::new() }
+    }
+}
+
+impl<'b> HeadLines<'b> {
+    /// Returns memory for `count` lines.
+    pub(super) fn first_lines(&mut self, count: usize) -> &mut [MaybeUninit<Header<'b>>] {
+        if count > MAX_FIELDS {
+            self.more.reserve_exact(count);
+        }
+        let lines = if count > MAX_FIELDS { self.more.spare_capacity_mut() } else { &mut self.lines };
+        lines.get_mut(..count).unwrap_or_default()
     }
 }
 
@@ -44,19 +57,6 @@ pub enum HeadError {
     Coding,
 }
 
-/// The delimiter of a response's body (RFC 9112 §6.3).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ResponseFraming {
-    /// The response has no body.
-    None,
-    /// The body has this number of bytes.
-    Length(u64),
-    /// The body has the chunked transfer coding.
-    Chunked,
-    /// The body lasts until the connection ends.
-    UntilClose,
-}
-
 /// A parsed head of a response.
 #[derive(Debug)]
 pub struct ParsedHead<'l, 'b> {
@@ -67,16 +67,7 @@ pub struct ParsedHead<'l, 'b> {
     /// Bytes of the head. The body begins behind them.
     pub length: usize,
     lines: &'l [Header<'b>],
-    is_closing: bool,
-    framing_fields: ResponseFramingFields,
-}
-
-/// The framing fields of a head.
-#[derive(Debug, Clone, Copy, Default)]
-struct ResponseFramingFields {
-    length: Option<Result<u64, HeadError>>,
-    /// Whether there is a transfer coding, and whether the last one is `chunked`.
-    is_chunked: Option<bool>,
+    framing_fields: FramingFields<'b>,
 }
 
 impl<'b> ParsedHead<'_, 'b> {
@@ -95,8 +86,7 @@ impl<'b> ParsedHead<'_, 'b> {
     /// 9112 §9.3), and without two framings, of which the server may have meant the other (RFC 9112 §6.1). HTTP/1.0
     /// with `keep-alive` counts as closing.
     pub const fn is_persistent(&self) -> bool {
-        let has_two_framings = self.framing_fields.length.is_some() && self.framing_fields.is_chunked.is_some();
-        !self.is_http_10 && !self.is_closing && !has_two_framings
+        !self.is_http_10 && !self.framing_fields.is_closing && !self.framing_fields.has_two_framings()
     }
 
     /// Returns the delimiter of the body (RFC 9112 §6.3). `is_head`: the request's method is HEAD.
@@ -104,18 +94,11 @@ impl<'b> ParsedHead<'_, 'b> {
     /// # Errors
     ///
     /// The length is not one number, or HTTP/1.0 has a transfer coding.
-    pub fn body_framing(&self, is_head: bool) -> Result<ResponseFraming, HeadError> {
+    pub fn body_framing(&self, is_head: bool) -> Result<MessageFraming, HeadError> {
         if is_head || matches!(self.status, 100..=199 | 204 | 304) {
-            return Ok(ResponseFraming::None);
+            return Ok(MessageFraming::None);
         }
-        match self.framing_fields {
-            ResponseFramingFields { is_chunked: Some(_), .. } if self.is_http_10 => Err(HeadError::Coding),
-            ResponseFramingFields { is_chunked: Some(true), .. } => Ok(ResponseFraming::Chunked),
-            ResponseFramingFields { is_chunked: Some(false), .. } | ResponseFramingFields { length: None, .. } => {
-                Ok(ResponseFraming::UntilClose)
-            }
-            ResponseFramingFields { length: Some(length), .. } => length.map(ResponseFraming::Length),
-        }
+        self.framing_fields.response_framing(self.is_http_10)
     }
 }
 
@@ -131,7 +114,7 @@ pub fn parse_response_head<'l, 'b>(
     lines: &'l mut HeadLines<'b>,
 ) -> Result<Option<ParsedHead<'l, 'b>>, HeadError> {
     let mut response = httparse::Response::new(&mut []);
-    let parsed = ParserConfig::default().parse_response_with_uninit_headers(&mut response, bytes, &mut lines.0);
+    let parsed = ParserConfig::default().parse_response_with_uninit_headers(&mut response, bytes, &mut lines.lines);
     let length = match parsed {
         Ok(Status::Complete(length)) if length <= MAX_HEAD => length,
         Ok(Status::Partial) if bytes.len() < MAX_HEAD => return Ok(None),
@@ -141,58 +124,23 @@ pub fn parse_response_head<'l, 'b>(
     let status = response.code.filter(|status| *status >= 100).ok_or(HeadError::Status)?;
     let is_http_10 = response.version == Some(0);
     let lines: &'l [Header<'b>] = response.headers;
-    let (mut is_closing, mut framed) = (false, ResponseFramingFields::default());
-    for line in lines {
-        // Few names have one of these lengths, so that most are not compared.
-        match line.name.len() {
-            10 if is_name_ignoring_case(line.name.as_bytes(), b"connection") => {
-                is_closing |= line.value != b"keep-alive"
-                    && split_list(line.value).any(|option| option.eq_ignore_ascii_case(b"close"));
-            }
-            14 if is_name_ignoring_case(line.name.as_bytes(), b"content-length") => {
-                framed.length = split_list(line.value).fold(framed.length, |before, item| {
-                    Some(match (before, parse_content_length(item)) {
-                        (None, length) => length,
-                        (Some(Ok(before)), Ok(length)) if before == length => Ok(length),
-                        (Some(Err(error)), _) | (_, Err(error)) => Err(error),
-                        _ => Err(HeadError::Length),
-                    })
-                });
-            }
-            17 if is_name_ignoring_case(line.name.as_bytes(), b"transfer-encoding") => {
-                let last = split_list(line.value).last();
-                framed.is_chunked = Some(last.is_some_and(|last| last.eq_ignore_ascii_case(b"chunked")));
-            }
-            _ => {}
-        }
-    }
-    Ok(Some(ParsedHead { status, is_http_10, length, lines, is_closing, framing_fields: framed }))
+    Ok(Some(ParsedHead { status, is_http_10, length, lines, framing_fields: FramingFields::read_lines(lines) }))
 }
 
 /// Whether `bytes`, of which the first `before` were no complete head, still have no end of a head. Only a complete
 /// head is parsed again, so that one which arrives byte by byte is not parsed for each byte.
 pub fn is_head_incomplete(bytes: &[u8], before: usize) -> bool {
+    bytes.len() < MAX_HEAD && !has_head_end(bytes, before)
+}
+
+/// Whether a line of `bytes` is empty, of which none was in the first `before` bytes. Lines end with LF or CRLF.
+pub fn has_head_end(bytes: &[u8], before: usize) -> bool {
     let fresh = bytes.get(before.saturating_sub(3)..).unwrap_or_default();
     let ends = |(at, _): (usize, &u8)| {
         let rest = fresh.get(at.saturating_add(1)..).unwrap_or_default();
         rest.starts_with(b"\n") || rest.starts_with(b"\r\n")
     };
-    bytes.len() < MAX_HEAD && !fresh.iter().enumerate().filter(|(_, byte)| **byte == b'\n').any(ends)
-}
-
-/// Returns the members of a list (RFC 9110 §5.6.1), empty ones included.
-fn split_list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
-    value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii)
-}
-
-/// Parses the value of `Content-Length` (RFC 9110 §8.6).
-fn parse_content_length(digits: &[u8]) -> Result<u64, HeadError> {
-    let digit = |number: u64, byte: &u8| {
-        let digit = char::from(*byte).to_digit(10)?;
-        number.checked_mul(10)?.checked_add(digit.into())
-    };
-    let number = digits.iter().try_fold(0, digit).filter(|_| !digits.is_empty()).ok_or(HeadError::Length)?;
-    if number > MAX_CONTENT_LENGTH { Err(HeadError::LengthTooLarge) } else { Ok(number) }
+    fresh.iter().enumerate().filter(|(_, byte)| **byte == b'\n').any(ends)
 }
 
 #[cfg(test)]
@@ -206,7 +154,7 @@ mod tests {
         status: u16,
         length: usize,
         is_persistent: bool,
-        framing: Result<ResponseFraming, HeadError>,
+        framing: Result<MessageFraming, HeadError>,
         fields: Vec<(String, Vec<u8>)>,
     }
 
@@ -231,26 +179,26 @@ mod tests {
         const OK: &str = "HTTP/1.1 200 OK";
         for (status_line, lines, framing) in [
             // 1. No body, whatever the fields say.
-            ("HTTP/1.1 204 No Content", "Content-Length: 5\r\n", Ok(ResponseFraming::None)),
-            ("HTTP/1.1 304 Not Modified", "Transfer-Encoding: chunked\r\n", Ok(ResponseFraming::None)),
-            ("HTTP/1.1 103 Early Hints", "Content-Length: 5\r\n", Ok(ResponseFraming::None)),
-            ("HTTP/1.1 101 Switching Protocols", "", Ok(ResponseFraming::None)),
+            ("HTTP/1.1 204 No Content", "Content-Length: 5\r\n", Ok(MessageFraming::None)),
+            ("HTTP/1.1 304 Not Modified", "Transfer-Encoding: chunked\r\n", Ok(MessageFraming::None)),
+            ("HTTP/1.1 103 Early Hints", "Content-Length: 5\r\n", Ok(MessageFraming::None)),
+            ("HTTP/1.1 101 Switching Protocols", "", Ok(MessageFraming::None)),
             // 4. Transfer codings, the last of which must be chunked.
-            (OK, "Transfer-Encoding: chunked\r\n", Ok(ResponseFraming::Chunked)),
-            (OK, "transfer-encoding: CHUNKED\r\n", Ok(ResponseFraming::Chunked)),
-            (OK, "Transfer-Encoding: gzip, chunked\r\n", Ok(ResponseFraming::Chunked)),
-            (OK, "Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n", Ok(ResponseFraming::Chunked)),
-            (OK, "Transfer-Encoding: chunked, gzip\r\n", Ok(ResponseFraming::UntilClose)),
-            (OK, "Transfer-Encoding: chunked;a=b\r\n", Ok(ResponseFraming::UntilClose)),
-            (OK, "Transfer-Encoding:\r\n", Ok(ResponseFraming::UntilClose)),
+            (OK, "Transfer-Encoding: chunked\r\n", Ok(MessageFraming::Chunked)),
+            (OK, "transfer-encoding: CHUNKED\r\n", Ok(MessageFraming::Chunked)),
+            (OK, "Transfer-Encoding: gzip, chunked\r\n", Ok(MessageFraming::Chunked)),
+            (OK, "Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n", Ok(MessageFraming::Chunked)),
+            (OK, "Transfer-Encoding: chunked, gzip\r\n", Ok(MessageFraming::UntilClose)),
+            (OK, "Transfer-Encoding: chunked;a=b\r\n", Ok(MessageFraming::UntilClose)),
+            (OK, "Transfer-Encoding:\r\n", Ok(MessageFraming::UntilClose)),
             ("HTTP/1.0 200 OK", "Transfer-Encoding: chunked\r\n", Err(HeadError::Coding)),
             // 3. A transfer coding counts more than a length.
-            (OK, "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", Ok(ResponseFraming::Chunked)),
+            (OK, "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", Ok(MessageFraming::Chunked)),
             // 5. One length or several equal ones.
-            (OK, "Content-Length: 5\r\n", Ok(ResponseFraming::Length(5))),
-            (OK, "Content-Length: 0\r\n", Ok(ResponseFraming::Length(0))),
-            (OK, "Content-Length: 5\r\nContent-Length: 5\r\n", Ok(ResponseFraming::Length(5))),
-            (OK, "Content-Length: 5, 05\r\n", Ok(ResponseFraming::Length(5))),
+            (OK, "Content-Length: 5\r\n", Ok(MessageFraming::Length(5))),
+            (OK, "Content-Length: 0\r\n", Ok(MessageFraming::Length(0))),
+            (OK, "Content-Length: 5\r\nContent-Length: 5\r\n", Ok(MessageFraming::Length(5))),
+            (OK, "Content-Length: 5, 05\r\n", Ok(MessageFraming::Length(5))),
             (OK, "Content-Length: 5\r\nContent-Length: 6\r\n", Err(HeadError::Length)),
             (OK, "Content-Length: x\r\nContent-Length: 6\r\n", Err(HeadError::Length)),
             (OK, "Content-Length: 5, 6\r\n", Err(HeadError::Length)),
@@ -259,16 +207,16 @@ mod tests {
             (OK, "Content-Length: +5\r\n", Err(HeadError::Length)),
             (OK, "Content-Length: 5 5\r\n", Err(HeadError::Length)),
             (OK, "Content-Length: 99999999999999999999\r\n", Err(HeadError::Length)),
-            (OK, "Content-Length: 18446744073709551613\r\n", Ok(ResponseFraming::Length(MAX_CONTENT_LENGTH))),
+            (OK, "Content-Length: 18446744073709551613\r\n", Ok(MessageFraming::Length(u64::MAX - 2))),
             (OK, "Content-Length: 18446744073709551614\r\n", Err(HeadError::LengthTooLarge)),
             // 8. Until the end.
-            (OK, "", Ok(ResponseFraming::UntilClose)),
-            ("HTTP/1.0 200 OK", "Content-Length: 5\r\n", Ok(ResponseFraming::Length(5))),
+            (OK, "", Ok(MessageFraming::UntilClose)),
+            ("HTTP/1.0 200 OK", "Content-Length: 5\r\n", Ok(MessageFraming::Length(5))),
         ] {
             assert_eq!(of(status_line, lines).framing, framing, "{status_line:?} {lines:?}");
         }
         let bytes = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n";
-        assert_eq!(found(bytes, true).unwrap().unwrap().framing, Ok(ResponseFraming::None), "HEAD");
+        assert_eq!(found(bytes, true).unwrap().unwrap().framing, Ok(MessageFraming::None), "HEAD");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use http_body::{Frame, SizeHint};
 use litequic_exchange::{
     BodyCapacity, BodyError, FieldName, FieldNameRef, Fields, Head, Traceparent, WholeBody,
     field_syntax::is_field_value,
-    http1::{self, BodyDecoder, BodyPiece, HeadError, HeadLines, ResponseFraming},
+    http1::{self, BodyDecoder, BodyPiece, HeadError, HeadLines, MessageFraming},
     name,
 };
 use litequic_resources::descriptors::Descriptor;
@@ -143,7 +143,7 @@ impl Default for IncomingResponse {
         Self {
             unread: UnreadBytes::default(),
             buffer: BytesMut::new(),
-            decoder: BodyDecoder::new(ResponseFraming::None),
+            decoder: BodyDecoder::new(MessageFraming::None),
             has_head: false,
             is_persistent: false,
             interims: 0,

@@ -34,7 +34,7 @@ impl Http1IncomingBody {
 
 impl IncomingBody for Http1IncomingBody {
     fn has_more_data(&self) -> bool {
-        !self.pipeline.is_input_drained()
+        !self.pipeline.is_drained.get()
     }
 
     fn is_held_back(&self) -> bool {

@@ -7,26 +7,24 @@ use super::{
 };
 use crate::{
     connection_writes::NO_STREAM,
+    refusal::Refusal,
     request_answer::RequestAnswer,
     tcp_body::TcpResponseBody,
-    tcp_connection::{ConnectionStep, TcpConnection},
+    tcp_connection::{ActiveRequest, ConnectionStep, TcpConnection},
     tcp_phase::TcpEvent,
     tunnel_handoff::TunnelHandoff,
     write_timeout::ClientSocket,
 };
+use bytes::BufMut;
 use http::{HeaderValue, header, response};
 use hyper::{
     body::{Body as _, Incoming},
     server::conn::http1,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
-use litequic_exchange::{Abort, Handler};
-use std::{
-    cell::Cell,
-    pin::{Pin, pin},
-    rc::Rc,
-};
-use tokio::io::{AsyncRead, AsyncWrite};
+use litequic_exchange::{Abort, Handler, http1::write_fields};
+use std::{cell::Cell, future::poll_fn, io, pin::Pin, rc::Rc};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
 /// Bytes that hyper buffers in each direction, beyond a head.
 const HYPER_BUFFER: usize = 64 * 1024;
@@ -51,7 +49,6 @@ pub(crate) async fn serve_http1<H: Handler>(
     let pipeline = Rc::new(PipelineState::with_lifecycle(Rc::clone(&connection.lifecycle)));
     let (patience, small) = (terms.timeouts.request_header, terms.limits.max_small_frames);
     let guard = RequestGuardStream::new(stream, terms.field_limits, patience, small, Rc::clone(&pipeline));
-    let guard = guard.with_linger_limits(connection.linger_limits());
     let server = Rc::new(Http1Server { connection, pipeline, tunnel: Cell::new(None) });
     let service = hyper::service::service_fn(|request| answer_http1(Rc::clone(&server), request));
     let mut builder = http1::Builder::new();
@@ -78,38 +75,61 @@ pub(crate) async fn serve_http1<H: Handler>(
             ConnectionStep::GoAway => Pin::new(&mut serving).graceful_shutdown(),
         }
     };
-    // hyper has shut the connection down, unless a response was cut off or the protocol is switched.
-    if failure.as_ref().is_some_and(hyper::Error::is_user) && !server.pipeline.is_flooded() {
-        // A response was cut off.
-        let mut guard = serving.into_parts().io.into_inner();
-        let mut ending = pin!(guard.break_off());
-        while let ConnectionStep::GoAway = connection.next_step(ending.as_mut()).await {}
-    } else if failure.is_none()
-        && let Some(handoff) = server.tunnel.take()
-    {
-        let parts = serving.into_parts();
-        let mut guard = parts.io.into_inner();
+    let is_cut_off = failure.as_ref().is_some_and(hyper::Error::is_user);
+    let mut broke_off = failure.is_some();
+    let (parts, limits) = (serving.into_parts(), connection.linger_limits());
+    let mut guard = parts.io.into_inner();
+    if is_cut_off && !server.pipeline.is_flooded.get() {
+        connection.run_to_end(guard.break_off(&limits)).await;
+    } else if let Some(handoff) = server.tunnel.take().filter(|_| !broke_off) {
         guard.release_to_tunnel(&parts.read_buf);
-        let mut joining = pin!(handoff.join_until_end(guard));
         // A client of another protocol cannot be requested to close. A drain waits for it as for any request.
-        while let ConnectionStep::GoAway = connection.next_step(joining.as_mut()).await {}
+        connection.run_to_end(handoff.join_until_end(guard)).await;
+    } else if !broke_off {
+        let ending = async {
+            if let Some(refusal) = server.pipeline.refusal.take() {
+                write_refusal(connection, &mut guard, refusal).await?;
+            }
+            guard.close_orderly(&limits).await
+        };
+        broke_off = matches!(connection.run_to_end(ending).await, Some(Err(_)));
     }
-    server.count_connection_end(failure.is_some());
+    server.count_connection_end(broke_off);
 }
 
 impl<H> Http1Server<H> {
     /// Counts the end of the connection, after an error if it `broke_off`.
     fn count_connection_end(&self, broke_off: bool) {
         let shared = &self.connection.tcp_metrics().shared;
-        if self.pipeline.is_flooded() {
+        if self.pipeline.is_flooded.get() {
             shared.limit_small_frames.increment();
             self.connection.lifecycle.on_event(TcpEvent::Excessive);
         }
-        if self.pipeline.has_large_trailers() {
+        if self.pipeline.has_large_trailers.get() {
             shared.limit_header_bytes.increment();
         }
         self.connection.finish_connection(broke_off);
     }
+}
+
+/// Writes the response to a request that the guard has refused: a short text.
+async fn write_refusal<H: Handler>(
+    connection: &Rc<TcpConnection<H>>,
+    stream: &mut (impl AsyncWrite + Unpin),
+    refusal: Refusal,
+) -> io::Result<()> {
+    let open = ActiveRequest::new(Rc::clone(connection), NO_STREAM);
+    let (parts, mut body) = connection.answer_refusal(refusal, open).into_parts();
+    let mut bytes = format!("{:?} {}\r\n", parts.version, parts.status).into_bytes();
+    let length = HeaderValue::from(body.size_hint().exact().unwrap_or(0));
+    let fields = parts.headers.iter().chain([(&header::CONTENT_LENGTH, &length)]);
+    write_fields(&mut bytes, fields.map(|(name, value)| (name.as_str(), value.as_bytes())));
+    while let Some(frame) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
+        if let Ok(data) = frame.map_err(io::Error::other)?.into_data() {
+            bytes.put(data);
+        }
+    }
+    stream.write_all(&bytes).await
 }
 
 async fn answer_http1<H: Handler>(
@@ -123,8 +143,7 @@ async fn answer_http1<H: Handler>(
         let (expectation, gate) = ContinueExpectation::new(&parts, server.pipeline.has_body_arrived());
         (expectation, Some(Http1IncomingBody::new(incoming, Rc::clone(&server.pipeline), gate)))
     };
-    let request = server.pipeline.count_read_request().map_or(Ok((parts, body)), Err);
-    match server.connection.answer_tcp_request(request, expectation.interim_sender(), NO_STREAM).await? {
+    match server.connection.answer_tcp_request((parts, body), expectation.interim_sender(), NO_STREAM).await? {
         RequestAnswer::Response(mut response) => {
             server.pipeline.count_answered();
             if expectation.finish_expectation() {

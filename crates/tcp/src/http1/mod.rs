@@ -2,7 +2,6 @@
 
 mod body;
 mod expectation;
-mod head_check;
 mod http1_server;
 mod request_guard;
 mod request_scanner;

@@ -1,14 +1,9 @@
 //! Filters a connection's bytes for hyper, and passes only valid ones on ([`RequestScanner`]). In place of a rejected
-//! request hyper reads one of litequic's own, so that the response comes behind those to earlier requests.
+//! request hyper reads the connection's end, once the kernel has the responses to all earlier requests.
 
 use super::request_scanner::{CheckedBytes, RequestScanner};
-use crate::{
-    body_discard::{BodyDiscard, LingerLimits},
-    refusal::Refusal,
-    tcp_lifecycle::TcpLifecycle,
-    write_timeout::ClientSocket,
-};
-use bytes::{Buf, Bytes, BytesMut};
+use crate::{body_discard::LingerLimits, refusal::Refusal, tcp_lifecycle::TcpLifecycle, write_timeout::ClientSocket};
+use bytes::{Buf, BytesMut};
 use litequic_base::{timers::IdleTimer, token_bucket::TokenBucket};
 use litequic_exchange::{ClientDeadline, MinimumRate, http1::SMALL_CHUNK, terms::FieldLimits};
 use std::{
@@ -20,11 +15,7 @@ use std::{
     task::{Context, Poll, Waker, ready},
     time::{Duration, Instant},
 };
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-
-/// The request that hyper reads in place of a rejected one. The service, which hyper calls in any case, recognizes it
-/// by its number.
-const STAND_IN_REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: refused\r\nConnection: close\r\n\r\n";
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 
 /// Time for which a client may continue to send after the connection was closed, if its request was complete or nothing
 /// is to be discarded: a few round trips.
@@ -39,19 +30,20 @@ const MAX_READ_AHEAD: usize = 16 * 1024;
 #[derive(Debug, Default)]
 pub struct PipelineState {
     lifecycle: Rc<TcpLifecycle>,
-    /// Number of requests before a rejected one, and the response to that.
-    refusal: Cell<Option<(u64, Refusal)>>,
-    /// Number of requests that hyper has read.
-    read: Cell<u64>,
-    /// Number of requests that were answered.
-    answered: Cell<u64>,
+    /// The response to a rejected request, once hyper has read the connection's end in its place.
+    pub(super) refusal: Cell<Option<Refusal>>,
+    /// Number of requests that were passed on and not answered.
+    unanswered: Cell<u64>,
+    /// Bytes were received of the body of the last request that was passed on.
+    has_last_body: Cell<bool>,
     /// Waker of the task that continues to read after the next response.
     waiting: RefCell<Option<Waker>>,
-    /// Number of the last request with received bytes of its body.
-    last_body: Cell<u64>,
-    drained: Cell<bool>,
-    flooded: Cell<bool>,
-    large_trailers: Cell<bool>,
+    /// All received bytes were read.
+    pub(super) is_drained: Cell<bool>,
+    /// The connection ends because its client sent too many small pieces.
+    pub(super) is_flooded: Cell<bool>,
+    /// The connection ends because its client sent trailers beyond their limit.
+    pub(super) has_large_trailers: Cell<bool>,
 }
 
 impl PipelineState {
@@ -60,35 +52,15 @@ impl PipelineState {
         Self { lifecycle: life, ..Self::default() }
     }
 
-    /// Counts a request that hyper has read. Returns its response if the request stands in for a rejected one.
-    pub(super) fn count_read_request(&self) -> Option<Refusal> {
-        let before = self.read.replace(self.read.get().saturating_add(1));
-        self.refusal.get().filter(|(passed, _)| before >= *passed).map(|(_, refusal)| refusal)
-    }
-
-    /// Whether bytes were received of the body of the next request that [`Self::count_read_request`] will count.
+    /// Whether bytes were received of the body of the first request that was not answered. Those of all but the last
+    /// one are complete.
     pub(super) fn has_body_arrived(&self) -> bool {
-        self.last_body.get() > self.read.get()
-    }
-
-    /// Whether all received bytes were read.
-    pub(super) fn is_input_drained(&self) -> bool {
-        self.drained.get()
-    }
-
-    /// Whether the connection ends because its client sent too many small pieces.
-    pub(super) fn is_flooded(&self) -> bool {
-        self.flooded.get()
-    }
-
-    /// Whether the connection ends because its client sent trailers beyond their limit.
-    pub(super) fn has_large_trailers(&self) -> bool {
-        self.large_trailers.get()
+        self.unanswered.get() > 1 || self.has_last_body.get()
     }
 
     /// Counts a request that was answered.
     pub(super) fn count_answered(&self) {
-        self.answered.set(self.answered.get().saturating_add(1));
+        self.unanswered.set(self.unanswered.get().saturating_sub(1));
         if let Some(waiting) = self.waiting.take() {
             waiting.wake();
         }
@@ -104,15 +76,11 @@ pub struct RequestGuardStream<S> {
     held: BytesMut,
     /// Number of bytes of `held` that may be passed on.
     passed: usize,
-    /// Bytes of the stand-in, which are read before all others.
-    stand_in: Bytes,
+    /// The response to a rejected request, behind which nothing is read.
+    refusal: Option<Refusal>,
     /// Deadline for the rest of a head. It does not run while an earlier request is being served.
     deadline: ClientDeadline,
     pipeline: Rc<PipelineState>,
-    /// Limits for discarding a request that is answered before its end.
-    lingering: Option<LingerLimits>,
-    /// Limit of further reads, once litequic's side is closed.
-    closed: Option<LingerState>,
     /// The client has switched protocols, so that its bytes are no longer HTTP.
     released: bool,
     pieces: PieceLimit,
@@ -137,15 +105,6 @@ impl PieceLimit {
     }
 }
 
-/// The limit of reads from a client whose connection is closed.
-#[derive(Debug)]
-enum LingerState {
-    /// The rest of a request, up to the linger limits.
-    Request(BodyDiscard),
-    /// Any bytes, for a short time.
-    Soon(IdleTimer),
-}
-
 impl<S> RequestGuardStream<S> {
     /// Creates a guard for requests with heads within `bounds`, each received within `patience` of its first byte. More
     /// than `small` small pieces a second are an error.
@@ -155,19 +114,12 @@ impl<S> RequestGuardStream<S> {
             requests: RequestScanner::new(bounds),
             held: BytesMut::new(),
             passed: 0,
-            stand_in: Bytes::new(),
+            refusal: None,
             deadline: ClientDeadline::new(MinimumRate::without_rate(patience)),
             pipeline,
-            lingering: None,
-            closed: None,
             released: false,
             pieces: PieceLimit { bucket: TokenBucket::new(small), short: false },
         }
-    }
-
-    /// Sets the limits for discarding a request that is answered before its end.
-    pub(super) fn with_linger_limits(self, lingering: LingerLimits) -> Self {
-        Self { lingering: Some(lingering), ..self }
     }
 
     /// Passes all bytes on from now on, `ahead` first, as the client has switched protocols.
@@ -183,85 +135,47 @@ impl<S> RequestGuardStream<S> {
     ///
     /// Fails after too many small ones.
     fn count_piece(&mut self, read: usize) -> io::Result<()> {
-        let chunks = self.requests.take_small_chunk_count();
+        let chunks = std::mem::take(&mut self.requests.small);
         if self.pieces.admit_piece(read, chunks) {
             return Ok(());
         }
-        self.pipeline.flooded.set(true);
+        self.pipeline.is_flooded.set(true);
         Err(io::Error::other("too many small pieces of a body"))
     }
 
-    /// Returns the error of a malformed body.
-    fn malformed_error(&self) -> io::Error {
-        self.pipeline.large_trailers.set(self.requests.has_large_trailers());
-        io::ErrorKind::InvalidData.into()
-    }
-
-    fn refuse_request(&mut self, refusal: Refusal) {
+    /// Rejects a request. hyper flushes its responses as it is polled once more.
+    fn refuse_request(&mut self, refusal: Refusal, cx: &Context<'_>) {
         self.held.clear();
-        self.pipeline.refusal.set(Some((self.requests.accepted_heads(), refusal)));
-        self.stand_in = Bytes::from_static(STAND_IN_REQUEST);
+        self.refusal = Some(refusal);
+        cx.waker().wake_by_ref();
     }
 
-    /// Checks the held bytes. Fails for a malformed body.
-    fn check_held(&mut self) -> io::Result<()> {
-        let checked = self.requests.scan_bytes(&self.held);
-        self.pipeline.last_body.set(self.requests.last_body_number());
+    /// Applies the result of a scan, and returns the number of valid bytes. Fails for a malformed body.
+    fn apply_checked(&mut self, checked: CheckedBytes, cx: &Context<'_>) -> io::Result<usize> {
+        let unanswered = &self.pipeline.unanswered;
+        unanswered.set(unanswered.get().saturating_add(std::mem::take(&mut self.requests.accepted)));
+        self.pipeline.has_last_body.set(self.requests.has_last_body);
         match checked {
-            CheckedBytes::Pass(passed) => self.passed = passed,
-            CheckedBytes::Refused(refusal) => self.refuse_request(refusal),
-            CheckedBytes::Malformed => return Err(self.malformed_error()),
+            CheckedBytes::Pass(passed) => Ok(passed),
+            CheckedBytes::Refused(refusal) => {
+                self.refuse_request(refusal, cx);
+                Ok(0)
+            }
+            CheckedBytes::Malformed => {
+                self.pipeline.has_large_trailers.set(self.requests.has_large_trailers);
+                Err(io::ErrorKind::InvalidData.into())
+            }
         }
-        Ok(())
     }
-}
-
-/// The source of hyper's next read.
-enum NextRead {
-    /// The stand-in for a rejected request.
-    StandIn,
-    /// Held bytes that are valid.
-    Held,
-    /// All received bytes, which are no longer HTTP.
-    Anything,
-    /// Nothing, before the response to a request to switch protocols.
-    Answer,
-    /// Nothing any more: hyper is to answer and close.
-    Nothing,
-    /// Received bytes, as far as they are valid.
-    Stream,
 }
 
 impl<S: AsyncRead + Unpin> RequestGuardStream<S> {
-    fn next_read(&mut self) -> io::Result<NextRead> {
-        if self.stand_in.is_empty() && self.passed == 0 && !self.released {
-            if let Some(number) = self.requests.awaited_switch() {
-                if self.pipeline.answered.get() < number {
-                    return Ok(NextRead::Answer);
-                }
-                self.requests.resume_after_switch();
-            }
-            if self.pipeline.refusal.get().is_some() {
-                return Ok(NextRead::Nothing);
-            }
-            if !self.held.is_empty() {
-                self.check_held()?;
-            }
-        }
-        Ok(match () {
-            () if !self.stand_in.is_empty() => NextRead::StandIn,
-            () if self.passed > 0 => NextRead::Held,
-            () if self.released => NextRead::Anything,
-            () => NextRead::Stream,
-        })
-    }
-
     /// Reads valid bytes from the stream into `out`. Returns false if there were none, and another source may have
     /// bytes.
     fn poll_valid_bytes(&mut self, cx: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<bool>> {
         let before = out.filled().len();
         let pending = Pin::new(&mut self.stream).poll_read(cx, out)?.is_pending();
-        self.pipeline.drained.set(pending);
+        self.pipeline.is_drained.set(pending);
         if pending {
             // A head that arrives while an earlier request is being served is not late, as litequic could not serve it
             // yet.
@@ -270,7 +184,7 @@ impl<S: AsyncRead + Unpin> RequestGuardStream<S> {
                 return Poll::Pending;
             }
             ready!(self.deadline.poll_wait(cx));
-            self.refuse_request(Refusal::request_timeout());
+            self.refuse_request(Refusal::request_timeout(), cx);
             return Poll::Ready(Ok(false));
         }
         let came = out.filled().get(before..).unwrap_or_default();
@@ -285,16 +199,11 @@ impl<S: AsyncRead + Unpin> RequestGuardStream<S> {
         // Most often all bytes are valid, and are passed on without a copy.
         let (read, was_in_body) = (came.len(), self.requests.in_body());
         let checked = self.requests.scan_bytes(came);
-        self.pipeline.last_body.set(self.requests.last_body_number());
-        let passed = match checked {
-            CheckedBytes::Pass(passed) => passed,
-            CheckedBytes::Refused(refusal) => {
-                out.set_filled(before);
-                self.refuse_request(refusal);
-                return Poll::Ready(Ok(false));
-            }
-            CheckedBytes::Malformed => return Poll::Ready(Err(self.malformed_error())),
-        };
+        let passed = self.apply_checked(checked, cx)?;
+        if self.refusal.is_some() {
+            out.set_filled(before);
+            return Poll::Ready(Ok(false));
+        }
         self.held.extend_from_slice(came.get(passed..).unwrap_or_default());
         out.set_filled(before.saturating_add(passed));
         if was_in_body {
@@ -325,43 +234,49 @@ impl<S: AsyncRead + Unpin> RequestGuardStream<S> {
 
 impl<S: AsyncRead + Unpin> RequestGuardStream<S> {
     /// Ends the connection after a response that was cut off. No byte follows those in the kernel, so that the response
-    /// does not look complete, and the rest of the client's bytes is discarded as after an orderly end.
-    pub(super) async fn break_off(&mut self)
+    /// does not look complete.
+    pub(super) async fn break_off(&mut self, limits: &LingerLimits)
     where
         S: ClientSocket,
     {
         self.stream.end_writes();
-        poll_fn(|cx| self.poll_linger(cx)).await;
+        self.discard_input(limits).await;
     }
 
-    /// Reads and discards the rest of the client's bytes, within bounds.
-    fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let closed = match &mut self.closed {
-            Some(closed) => closed,
-            None => {
-                let lingering = self.lingering.as_ref().filter(|_| self.requests.in_request());
-                let soon = || LingerState::Soon(IdleTimer::new(LINGER_TIMEOUT));
-                self.closed
-                    .insert(lingering.and_then(LingerLimits::begin_discard).map_or_else(soon, LingerState::Request))
+    /// Closes the writing side.
+    pub(super) async fn close_orderly(&mut self, limits: &LingerLimits) -> io::Result<()>
+    where
+        S: AsyncWrite,
+    {
+        self.stream.shutdown().await?;
+        self.discard_input(limits).await;
+        Ok(())
+    }
+
+    /// Reads and discards the rest of the client's bytes: of a request that was answered before its end, within
+    /// `limits`. The kernel would answer unread bytes with a reset, which discards responses that the client has not
+    /// read yet, above all a 413 (RFC 9112 §9.6).
+    async fn discard_input(&mut self, limits: &LingerLimits) {
+        let mut discarding = self.requests.in_request().then(|| limits.begin_discard()).flatten();
+        let mut timer = IdleTimer::new(LINGER_TIMEOUT);
+        poll_fn(|cx| {
+            let mut buffer = [0; 16 * 1024];
+            loop {
+                let mut out = ReadBuf::new(&mut buffer);
+                let read = Pin::new(&mut self.stream).poll_read(cx, &mut out);
+                let came = out.filled().len();
+                let is_over = match (&mut discarding, read.is_pending()) {
+                    (Some(discarding), true) => return discarding.poll_discard_timeout(cx),
+                    (None, true) => return timer.poll_expired(cx),
+                    (Some(discarding), false) => !discarding.count_discarded(came as u64),
+                    (None, false) => timer.poll_expired(cx).is_ready(),
+                };
+                if came == 0 || is_over {
+                    return Poll::Ready(());
+                }
             }
-        };
-        let mut buffer = [0; 16 * 1024];
-        loop {
-            let mut out = ReadBuf::new(&mut buffer);
-            let read = Pin::new(&mut self.stream).poll_read(cx, &mut out);
-            let came = out.filled().len();
-            let goes_on = match (read, &mut *closed) {
-                (Poll::Pending, LingerState::Request(discarding)) => return discarding.poll_discard_timeout(cx),
-                (Poll::Pending, LingerState::Soon(timer)) => return timer.poll_expired(cx),
-                (Poll::Ready(Err(_)), _) => false,
-                (Poll::Ready(Ok(())), _) if came == 0 => false,
-                (Poll::Ready(Ok(())), LingerState::Request(discarding)) => discarding.count_discarded(came as u64),
-                (Poll::Ready(Ok(())), LingerState::Soon(timer)) => timer.poll_expired(cx).is_pending(),
-            };
-            if !goes_on {
-                return Poll::Ready(());
-            }
-        }
+        })
+        .await;
     }
 }
 
@@ -369,33 +284,41 @@ impl<S: AsyncRead + Unpin> AsyncRead for RequestGuardStream<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         loop {
-            match this.next_read()? {
-                NextRead::StandIn => {
-                    let count = this.stand_in.len().min(out.remaining());
-                    out.put_slice(&this.stand_in.split_to(count));
-                    return Poll::Ready(Ok(()));
+            if this.passed > 0 {
+                // Valid bytes end the head that was awaited. The next head has its own deadline.
+                this.deadline.on_progress(0);
+                let count = this.passed.min(out.remaining());
+                out.put_slice(this.held.get(..count).unwrap_or_default());
+                this.held.advance(count);
+                this.passed = this.passed.saturating_sub(count);
+                return Poll::Ready(Ok(()));
+            }
+            if this.released {
+                let before = out.filled().len();
+                ready!(Pin::new(&mut this.stream).poll_read(cx, out))?;
+                return Poll::Ready(this.count_piece(out.filled().len().saturating_sub(before)));
+            }
+            if this.pipeline.refusal.get().is_some() {
+                return Poll::Ready(Ok(()));
+            }
+            if this.refusal.is_some() {
+                return Poll::Pending;
+            }
+            if this.requests.awaits_switch() {
+                if this.pipeline.unanswered.get() > 0 {
+                    return this.poll_read_ahead(cx);
                 }
-                NextRead::Held => {
-                    // Valid bytes end the head that was awaited. The next head has its own deadline.
-                    this.deadline.on_progress(0);
-                    let count = this.passed.min(out.remaining());
-                    out.put_slice(this.held.get(..count).unwrap_or_default());
-                    this.held.advance(count);
-                    this.passed = this.passed.saturating_sub(count);
-                    return Poll::Ready(Ok(()));
+                this.requests.resume_after_switch();
+            }
+            if !this.held.is_empty() {
+                let checked = this.requests.scan_bytes(&this.held);
+                this.passed = this.apply_checked(checked, cx)?;
+                if this.passed > 0 || this.refusal.is_some() {
+                    continue;
                 }
-                NextRead::Anything => {
-                    let before = out.filled().len();
-                    ready!(Pin::new(&mut this.stream).poll_read(cx, out))?;
-                    return Poll::Ready(this.count_piece(out.filled().len().saturating_sub(before)));
-                }
-                NextRead::Answer => return this.poll_read_ahead(cx),
-                NextRead::Nothing => return Poll::Pending,
-                NextRead::Stream => {
-                    if ready!(this.poll_valid_bytes(cx, out))? {
-                        return Poll::Ready(Ok(()));
-                    }
-                }
+            }
+            if ready!(this.poll_valid_bytes(cx, out))? {
+                return Poll::Ready(Ok(()));
             }
         }
     }
@@ -419,16 +342,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for RequestGuardStream<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
+        if self.refusal.is_some() && self.pipeline.unanswered.get() == 0 && !self.pipeline.lifecycle.is_serving() {
+            // hyper has written all responses. It reads again once it is woken.
+            let refusal = self.refusal.take();
+            self.pipeline.refusal.set(refusal);
+            cx.waker().wake_by_ref();
+        }
+        Poll::Ready(Ok(()))
     }
 
-    /// Closes the writing side, and reads the rest of the client's bytes. The kernel would answer unread bytes with a
-    /// reset, which discards responses that the client has not read yet, above all a 413 (RFC 9112 §9.6).
+    /// Closes a tunnel's writing side. That of HTTP is closed once hyper has ended, perhaps behind another response.
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let this = &mut *self;
-        if this.released || this.closed.is_none() {
-            ready!(Pin::new(&mut this.stream).poll_shutdown(cx))?;
-        }
-        if this.released { Poll::Ready(Ok(())) } else { this.poll_linger(cx).map(Ok) }
+        if self.released { Pin::new(&mut self.stream).poll_shutdown(cx) } else { Poll::Ready(Ok(())) }
     }
 }

@@ -1,15 +1,15 @@
 //! Scans the requests of one HTTP/1.1 connection for the bytes that may be passed on. Pure.
+//!
+//! hyper parses a head once more, and accepts more than RFC 9112 allows two parsers to agree on. A head that passes has
+//! only one reading, and a target that hyper keeps as it is.
 
-use super::head_check::{self, RequestFraming};
 use crate::refusal::{Refusal, RefusalLimit};
+use http::{Method, Uri};
 use litequic_exchange::{
-    LastAuthority,
-    http1::{ChunkDecoder, ChunkLimits},
+    check_path,
+    http1::{self, BodyDecoder, RequestHead},
     terms::FieldLimits,
 };
-
-/// Largest total length of the extensions of one chunk of a request, in bytes.
-const MAX_EXTENSION: usize = 256;
 
 /// The result of checking received bytes.
 #[derive(Debug, PartialEq, Eq)]
@@ -28,8 +28,7 @@ enum ParseState {
     Head {
         seen: usize,
     },
-    Length(u64),
-    Chunks(ChunkDecoder),
+    Body(BodyDecoder),
     /// Behind a request to switch protocols. Nothing is passed on before its response.
     Switch,
     /// In an invalid body.
@@ -43,38 +42,25 @@ enum ParseState {
 pub(super) struct RequestScanner {
     state: ParseState,
     bounds: FieldLimits,
-    authority: LastAuthority,
-    /// Largest number of bytes that are awaited of a head.
-    max_head_bytes: usize,
     /// An empty line before the head was skipped (RFC 9112 §2.2).
     skipped: bool,
-    /// Number of accepted heads.
-    count: u64,
-    /// Number of the last request with received bytes of its body.
-    last_body: u64,
-    /// Small chunks since the last call of [`Self::take_small_chunk_count`].
-    small: u32,
+    /// Number of accepted heads, until it is taken.
+    pub(super) accepted: u64,
+    /// Bytes were received of the last request's body. Bodies of earlier requests are complete.
+    pub(super) has_last_body: bool,
+    /// Number of small chunks that have begun, until it is taken.
+    pub(super) small: u32,
     /// The body is invalid because of trailers beyond their limit.
-    has_large_trailers: bool,
+    pub(super) has_large_trailers: bool,
 }
 
 /// Bytes of a request line beyond the limit of fields: method and version.
 const MAX_REQUEST_LINE_EXTRA: usize = 64;
 
 impl RequestScanner {
-    pub(super) fn new(bounds: FieldLimits) -> Self {
-        let most = bounds.bytes.saturating_mul(2).saturating_add(MAX_REQUEST_LINE_EXTRA);
-        Self {
-            state: ParseState::Head { seen: 0 },
-            bounds,
-            authority: LastAuthority::default(),
-            max_head_bytes: most,
-            skipped: false,
-            count: 0,
-            last_body: 0,
-            small: 0,
-            has_large_trailers: false,
-        }
+    pub(super) const fn new(bounds: FieldLimits) -> Self {
+        let state = ParseState::Head { seen: 0 };
+        Self { state, bounds, skipped: false, accepted: 0, has_last_body: false, small: 0, has_large_trailers: false }
     }
 
     /// Whether a head has begun and not ended.
@@ -84,37 +70,17 @@ impl RequestScanner {
 
     /// Whether a body has begun and not ended.
     pub(super) fn in_body(&self) -> bool {
-        matches!(self.state, ParseState::Length(_) | ParseState::Chunks(_))
-    }
-
-    /// Returns the number of small chunks since the last call.
-    pub(super) fn take_small_chunk_count(&mut self) -> u32 {
-        std::mem::take(&mut self.small)
-    }
-
-    /// Whether a body was invalid because of trailers beyond their limit.
-    pub(super) fn has_large_trailers(&self) -> bool {
-        self.has_large_trailers
+        matches!(self.state, ParseState::Body(_))
     }
 
     /// Whether a request has begun that has not ended, or that was rejected before its end.
     pub(super) fn in_request(&self) -> bool {
-        matches!(self.state, ParseState::Length(_) | ParseState::Chunks(_) | ParseState::Broken | ParseState::Over)
+        matches!(self.state, ParseState::Body(_) | ParseState::Broken | ParseState::Over)
     }
 
-    pub(super) fn accepted_heads(&self) -> u64 {
-        self.count
-    }
-
-    /// Returns the number of the last request with received bytes of its body. Bodies of earlier requests are complete.
-    pub(super) fn last_body_number(&self) -> u64 {
-        self.last_body
-    }
-
-    /// Returns the number of the last request if it is one to switch protocols, whose response decides about the bytes
-    /// that follow.
-    pub(super) fn awaited_switch(&self) -> Option<u64> {
-        matches!(self.state, ParseState::Switch).then_some(self.count)
+    /// Whether the last request is one to switch protocols, whose response decides about the bytes that follow.
+    pub(super) const fn awaits_switch(&self) -> bool {
+        matches!(self.state, ParseState::Switch)
     }
 
     /// Continues with requests, after a request to switch protocols was answered without a switch.
@@ -133,28 +99,19 @@ impl RequestScanner {
             let taken = match &mut self.state {
                 ParseState::Over | ParseState::Switch => return CheckedBytes::Pass(passed),
                 ParseState::Broken => return CheckedBytes::Malformed,
-                ParseState::Length(left) => {
-                    self.last_body = self.count;
-                    let taken = usize::try_from(*left).unwrap_or(usize::MAX).min(rest.len());
-                    *left = left.saturating_sub(taken as u64);
-                    if *left == 0 {
-                        self.state = ParseState::Head { seen: 0 };
-                    }
-                    taken
-                }
-                ParseState::Chunks(chunks) => {
-                    self.last_body = self.count;
-                    let Some(taken) = chunks.take_body_bytes(rest) else {
-                        self.has_large_trailers = chunks.are_trailers_too_large();
+                ParseState::Body(decoder) => {
+                    self.has_last_body = true;
+                    let Some(piece) = decoder.decode_piece(rest) else {
+                        self.has_large_trailers = decoder.are_trailers_too_large();
                         self.state = ParseState::Broken;
                         // The bytes before the invalid chunk are read first.
                         return if passed > 0 { CheckedBytes::Pass(passed) } else { CheckedBytes::Malformed };
                     };
-                    self.small = self.small.saturating_add(chunks.take_small_chunks());
-                    if chunks.is_done() {
+                    self.small = self.small.saturating_add(decoder.take_small_chunks());
+                    if decoder.is_body_done() {
                         self.state = ParseState::Head { seen: 0 };
                     }
-                    taken
+                    piece.skipped.saturating_add(piece.data)
                 }
                 ParseState::Head { seen } => match self.skipped {
                     false if rest == b"\r" => return CheckedBytes::Pass(passed),
@@ -187,45 +144,57 @@ impl RequestScanner {
 
     /// Returns the length of a head, once it is complete and valid. The first `from` bytes were checked before.
     fn check_head(&mut self, rest: &[u8], from: usize) -> Result<Option<usize>, Refusal> {
-        // The empty line may have begun in the bytes checked before.
-        let start = from.saturating_sub(3);
-        let fresh = rest.get(start..).unwrap_or_default();
-        let end = fresh.windows(4).position(|four| four == b"\r\n\r\n").map(|end| start.saturating_add(end));
-        let whole = end.map_or(rest, |end| rest.get(..end.saturating_add(4)).unwrap_or(rest));
-        if end.is_none() && head_check::has_bare_lf_within(fresh) {
-            return Err(head_check::BARE_LF);
-        }
-        if whole.len() > self.max_head_bytes {
-            let first = whole.iter().position(|byte| *byte == b'\n').unwrap_or(whole.len());
-            return Err(if first > self.bounds.bytes {
-                Refusal::uri_too_long()
-            } else {
-                Refusal::fields_too_large(RefusalLimit::HeaderBytes)
-            });
-        }
         // A first byte that is no text is invalid, such as TLS on a plain port. Such a client does not wait for the end
         // of a head.
-        if whole.first().is_some_and(|byte| !byte.is_ascii_graphic()) {
+        if rest.first().is_some_and(|byte| !byte.is_ascii_graphic()) {
             return Err(Refusal::bad_request("not HTTP/1.1"));
         }
-        if end.is_none() {
-            return Ok(None);
+        if !http1::has_head_end(rest, from) {
+            return self.check_head_size(rest).map(|()| None);
         }
-        self.state = match head_check::check_request_head(whole, &self.bounds, &self.authority)? {
-            RequestFraming::Length(0) => ParseState::Head { seen: 0 },
-            RequestFraming::Length(length) => ParseState::Length(length),
-            RequestFraming::Chunked => ParseState::Chunks(ChunkDecoder::new(ChunkLimits {
-                extension: MAX_EXTENSION,
-                extensions: usize::MAX,
-                trailers: self.bounds.bytes,
-                is_response: false,
-            })),
-            RequestFraming::Switch => ParseState::Switch,
+        // `Host` is a line of the head, but does not count as a field.
+        let parsed = http1::parse_request_head(rest, self.bounds.fields.saturating_add(1));
+        let Some(head) = parsed? else { return Ok(None) };
+        self.check_head_size(rest.get(..head.length).unwrap_or(rest))?;
+        if head.target.len() > self.bounds.bytes {
+            return Err(Refusal::uri_too_long());
+        }
+        check_target(&head)?;
+        let decoder = BodyDecoder::for_request(head.framing, self.bounds.bytes);
+        self.state = match () {
+            () if head.is_switch => ParseState::Switch,
+            () if decoder.is_body_done() => ParseState::Head { seen: 0 },
+            () => ParseState::Body(decoder),
         };
-        self.skipped = false;
-        self.count = self.count.saturating_add(1);
-        Ok(Some(whole.len()))
+        (self.skipped, self.has_last_body) = (false, false);
+        self.accepted = self.accepted.saturating_add(1);
+        Ok(Some(head.length))
     }
+
+    /// Checks the size of a head, or of the received part of one.
+    fn check_head_size(&self, head: &[u8]) -> Result<(), Refusal> {
+        if head.len() <= self.bounds.bytes.saturating_mul(2).saturating_add(MAX_REQUEST_LINE_EXTRA) {
+            return Ok(());
+        }
+        let first = head.iter().position(|byte| *byte == b'\n').unwrap_or(head.len());
+        Err(if first > self.bounds.bytes {
+            Refusal::uri_too_long()
+        } else {
+            Refusal::fields_too_large(RefusalLimit::HeaderBytes)
+        })
+    }
+}
+
+/// Checks that hyper reads the target as a path, or in absolute form or authority form, and drops no fragment of it.
+fn check_target(head: &RequestHead<'_>) -> Result<(), Refusal> {
+    let scheme = head.target.split_once("://").map_or("", |(scheme, _)| scheme);
+    let has_authority =
+        head.method == "CONNECT" || scheme.eq_ignore_ascii_case("https") || scheme.eq_ignore_ascii_case("http");
+    if has_authority && !head.target.contains('#') && Uri::try_from(head.target).is_ok() {
+        return Ok(());
+    }
+    // Whether the method allows `*` is decided with the rest of the head.
+    Ok(check_path(&Method::OPTIONS, head.target.as_bytes())?)
 }
 
 #[cfg(test)]
@@ -289,6 +258,32 @@ mod tests {
     }
 
     #[test]
+    fn only_targets_that_hyper_keeps_as_they_are_pass() {
+        for (request_line, status) in [
+            ("GET /a?b", 0),
+            ("OPTIONS *", 0),
+            ("GET http://a/b?c", 0),
+            ("GET HTTPS://a?c", 0),
+            ("CONNECT a:1", 0),
+            ("GET a:1", 400),
+            ("GET ftp://a/", 400),
+            ("GET /a#b", 400),
+            ("GET http://a/#b", 400),
+            ("GET http://", 400),
+            ("GET /a\\b", 400),
+            ("GET /\u{e9}", 400),
+            ("GET http://a/\u{e9}", 0),
+        ] {
+            let (_, end) = read(&format!("{request_line} HTTP/1.1\r\nHost: a\r\n\r\n"), 1000);
+            let refused = end.map_or(0, |end| match end {
+                CheckedBytes::Refused(refusal) => refusal.status.as_u16(),
+                _ => 1,
+            });
+            assert_eq!(refused, status, "{request_line}");
+        }
+    }
+
+    #[test]
     fn nothing_passes_between_an_upgrade_request_and_the_response() {
         let switch = "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n";
         for step in [1, 7, 1000] {
@@ -299,12 +294,10 @@ mod tests {
             requests.scan_bytes(format!("{GET}{switch}\n").as_bytes()),
             CheckedBytes::Pass(GET.len() + switch.len())
         );
-        assert_eq!(requests.awaited_switch(), Some(2));
+        assert_eq!((requests.awaits_switch(), requests.accepted), (true, 2));
         requests.resume_after_switch();
-        assert_eq!(
-            (requests.awaited_switch(), requests.scan_bytes(GET.as_bytes())),
-            (None, CheckedBytes::Pass(GET.len()))
-        );
+        assert!(!requests.awaits_switch());
+        assert_eq!(requests.scan_bytes(GET.as_bytes()), CheckedBytes::Pass(GET.len()));
     }
 
     #[test]

@@ -13,7 +13,9 @@ mkdir -p target/dist
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 for chart in litequic litequic-sidecar; do
-    cp -R "helm/$chart" "$work/$chart"
+    # What the edge chart shares with the sidecar chart is a link in the tree.
+    cp -RL "helm/$chart" "$work/$chart"
+    cp LICENSE "$work/$chart/"
     yaml=$work/$chart/Chart.yaml
     readme=$work/$chart/README.md
     version=$(sed -n 's/^version: //p' "$yaml")

@@ -8,7 +8,7 @@ cd "$(dirname "$0")" || exit
 # shellcheck source=packaging/verify/checks.sh
 . ./checks.sh
 
-dashboard=$(realpath ../../helm/litequic/files/dashboard.json)
+dashboard=$(realpath ../../helm/litequic-sidecar/files/dashboard.json)
 
 started=()
 end() {
@@ -93,7 +93,7 @@ check "litequic serves" wait_for 20 curl --noproxy '*' --silent --fail "http://1
 
 cat >"$work/prometheus.yml" <<CONFIG
 global: {scrape_interval: 1s, evaluation_interval: 1s}
-rule_files: [$(realpath ../../helm/litequic/files/rules.yaml)]
+rule_files: [$(realpath ../../helm/litequic-sidecar/files/rules.yaml)]
 scrape_configs:
   - job_name: litequic
     static_configs: [{targets: ["127.0.0.1:$probes"]}]

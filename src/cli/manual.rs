@@ -1,13 +1,12 @@
-//! Runs `litequic manual`: writes the manual pages, from the command line's definition, the additional sections, and
-//! the table of keys.
+//! Runs `litequic manual`: writes the manual pages, from the command line's definition, the texts in Markdown, and the
+//! reference of the configuration.
 
-mod keys;
-mod roff;
-mod sections;
+mod markdown;
 
 use super::exit::{Exit, exit_with_error};
 use clap::Command;
-use clap_mangen::Man;
+use clap_mangen::{Man, roff::Roff};
+use litequic_config as config;
 use std::{
     env, fs, io,
     path::Path,
@@ -16,7 +15,13 @@ use std::{
 };
 
 /// Name of the page that describes the configuration.
-const KEYS_PAGE: &str = "litequic.toml.5";
+const KEYS_PAGE: &str = "litequic.toml";
+
+/// Name and description of the configuration's page, which the reference does not have.
+const KEYS_INTRODUCTION: &str = include_str!("manual/keys.md");
+
+/// Title of the manual that the pages belong to.
+const MANUAL: &str = "litequic manual";
 
 /// Writes `litequic.1`, a page for each command, and `litequic.toml.5` into the folder `out`, which is created if
 /// missing.
@@ -26,7 +31,7 @@ pub fn write_manual(out: &Path, command: Command) -> ExitCode {
     command.build();
     let date = page_date();
     let written = fs::create_dir_all(out).and_then(|()| {
-        fs::write(out.join(KEYS_PAGE), keys::keys_page(&date))?;
+        fs::write(out.join(format!("{KEYS_PAGE}.5")), keys_page(&date).render())?;
         write_pages(&command, &date, out)
     });
     match written {
@@ -40,31 +45,35 @@ pub fn write_manual(out: &Path, command: Command) -> ExitCode {
 /// Writes the page of `command`, and those of its subcommands.
 fn write_pages(command: &Command, date: &str, out: &Path) -> io::Result<()> {
     let name = command.get_display_name().unwrap_or_else(|| command.get_name());
-    fs::write(out.join(format!("{name}.1")), command_page(command, name, date)?)?;
+    let mut page = Vec::new();
+    // The footer of each page has the version: no section of its own.
+    let man = Man::new(command.clone().version(None)).title(name.to_uppercase());
+    man.date(date).source(page_source()).manual(MANUAL).render(&mut page)?;
+    let mut sections = Roff::new();
+    markdown::append_sections(&mut sections, name);
+    sections.to_writer(&mut page)?;
+    fs::write(out.join(format!("{name}.1")), page)?;
     for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
         write_pages(below, date, out)?;
     }
     Ok(())
 }
 
-/// Page `name`, about `command`.
-fn command_page(command: &Command, name: &str, date: &str) -> io::Result<String> {
-    let man = Man::new(command.clone());
-    let mut made = Vec::new();
-    man.render_name_section(&mut made)?;
-    man.render_synopsis_section(&mut made)?;
-    man.render_description_section(&mut made)?;
-    if command.get_arguments().any(|argument| !argument.is_hide_set()) {
-        man.render_options_section(&mut made)?;
+/// Page litequic.toml(5): introduction, every key of the reference, examples.
+fn keys_page(date: &str) -> Roff {
+    let mut page = Roff::new();
+    page.control("TH", [&KEYS_PAGE.to_uppercase(), "5", date, &page_source(), MANUAL]);
+    markdown::append_markdown(&mut page, KEYS_INTRODUCTION);
+    if let Some((_, sections)) = config::reference_page().split_once("\n## ") {
+        markdown::append_markdown(&mut page, &format!("## {sections}"));
     }
-    if command.has_subcommands() {
-        man.render_subcommands_section(&mut made)?;
-    }
-    if command.get_after_long_help().or_else(|| command.get_after_help()).is_some() {
-        man.render_extra_section(&mut made)?;
-    }
-    let made = String::from_utf8_lossy(&made);
-    Ok(roff::title_line(name, 1, date) + &roff::tidy_mangen(&made) + &sections::page_sections(name))
+    markdown::append_sections(&mut page, KEYS_PAGE);
+    page
+}
+
+/// Program that the pages describe, with its version.
+fn page_source() -> String {
+    format!("litequic {}", super::version::VERSION)
 }
 
 /// Date of the pages, as `YYYY-MM-DD`: `SOURCE_DATE_EPOCH` of a reproducible build, else today.
@@ -81,5 +90,25 @@ mod tests {
     #[test]
     fn a_page_date_has_ten_characters() {
         assert!(page_date().len() == 10 && page_date().starts_with("20"), "{}", page_date());
+    }
+
+    #[test]
+    fn every_key_of_the_reference_is_on_the_page() {
+        let (reference, page) = (config::reference_page(), keys_page("2026-05-04").to_roff());
+        let keys: Vec<&str> =
+            reference.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
+        assert!(keys.len() > 100, "keys were found");
+        for key in keys {
+            assert!(page.contains(&format!("\n.TP\n\\fB{}\\fR\n", key.replace('-', "\\-"))), "{key}");
+        }
+        assert!(page.starts_with(".TH LITEQUIC.TOML 5 2026-05-04 \"litequic "), "{page}");
+    }
+
+    #[test]
+    fn the_examples_are_valid() {
+        let examples = markdown::SECTIONS.split("```toml\n").skip(1).filter_map(|example| example.split_once("```"));
+        let faults: Vec<_> =
+            examples.map(|(text, _)| config::parse_config(text, Path::new(KEYS_PAGE), |_| None).err()).collect();
+        assert!(faults.len() == 2 && faults.iter().all(Option::is_none), "{faults:?}");
     }
 }

@@ -1,7 +1,7 @@
 {{- /*
-What `litequic check` refuses and values.schema.json cannot: what is wrong between keys. The messages are litequic's own. Both
-charts have this file, and a test that they have the same one. Ranges of sizes and durations, names of fields and what stands
-in files are left to the Job below, which runs `litequic check` itself.
+What `litequic check` refuses and values.schema.json cannot: what is wrong between keys. The messages are litequic's own.
+Ranges of sizes and durations, names of fields and what stands in files are left to the Job below, which runs `litequic check`
+itself.
 */ -}}
 
 {{- /* Fails with the first fault of values, those documented in values.yaml. */ -}}

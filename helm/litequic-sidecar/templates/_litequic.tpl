@@ -1,5 +1,5 @@
 {{- /*
-What a pod with litequic has, edge proxy or sidecar. Both charts have this file, and a test that they have the same one.
+What a pod with litequic has, edge proxy or sidecar: the edge chart has a link to this folder.
 
 Most take a scope: root (the chart's own context), values (those documented in values.yaml), name (of the ConfigMap) and
 preStop (whether SIGTERM comes too late: it reaches a sidecar after the application has ended).

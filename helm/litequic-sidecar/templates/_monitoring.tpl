@@ -1,6 +1,5 @@
 {{- /*
-What Prometheus, its operator and Grafana read: a PodMonitor, a PrometheusRule, and ConfigMaps with the rules and the dashboard. Both
-charts have this file, and a test that they have the same one.
+What Prometheus, its operator and Grafana read: a PodMonitor, a PrometheusRule, and ConfigMaps with the rules and the dashboard.
 
 Takes scope (that of _litequic.tpl), namespace (the release's), selector (labels of the pods, as YAML) and files (the chart's).
 */ -}}

@@ -112,8 +112,8 @@ fn the_dashboard_is_imported_by_grafanas_api() {
     let [Some(_), Some(_), Some(_)] = ["jq", "curl", "python3"].map(needs::program) else { return };
     let guide = Guide::read("monitor-with-prometheus");
     let Some(machine) = machine() else { return };
-    let dashboard = concat!(env!("CARGO_MANIFEST_DIR"), "/helm/litequic/files/dashboard.json");
-    machine.write("/root/helm/litequic/files/dashboard.json", &fs::read_to_string(dashboard).unwrap());
+    let dashboard = concat!(env!("CARGO_MANIFEST_DIR"), "/helm/litequic-sidecar/files/dashboard.json");
+    machine.write("/root/helm/litequic-sidecar/files/dashboard.json", &fs::read_to_string(dashboard).unwrap());
     // Stands for Grafana's interface: prints what it gets.
     machine.write(
         "/root/grafana.py",

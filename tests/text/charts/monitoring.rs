@@ -15,8 +15,8 @@ use std::{
     process::{Command, Output},
 };
 
-const RULES: &str = "helm/litequic/files/rules.yaml";
-const DASHBOARD: &str = "helm/litequic/files/dashboard.json";
+const RULES: &str = "helm/litequic-sidecar/files/rules.yaml";
+const DASHBOARD: &str = "helm/litequic-sidecar/files/dashboard.json";
 const UNIT_TESTS: &str = "tests/fixtures/prometheus/rules.test.yaml";
 
 /// Every query of the dashboard, with the panel that it is in.

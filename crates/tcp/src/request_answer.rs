@@ -27,7 +27,8 @@ impl<H: Handler> TcpConnection<H> {
     /// exchange.
     pub(super) fn answer_tcp_request<I: IncomingBody>(
         self: &Rc<Self>,
-        (parts, incoming): (Parts, Option<I>),
+        parts: Parts,
+        incoming: Option<I>,
         interim: InterimSender,
         stream: u32,
     ) -> impl Future<Output = Result<RequestAnswer<H>, Abort>> + use<H, I> {

@@ -27,7 +27,8 @@ const RESERVED_PART: u32 = 8;
 /// Part of the limit by which connections that are closing may exceed it: a sixteenth.
 const CLOSING_PART: u32 = 16;
 /// Retry packets and refusals an endpoint sends a second, and as many Version Negotiation packets: more handshakes than
-/// a core completes. s2n-quic queues each, of 1.2 KB, until the socket accepts it, without a limit, so a sender faster than the socket would fill the memory.
+/// a core completes. s2n-quic queues each, of 1.2 KB, until the socket accepts it, without a limit, so a sender faster
+/// than the socket would fill the memory.
 pub(super) const MAX_RESPONSES_PER_SECOND: u32 = 20_000;
 
 /// A worker's connections and handshakes by source. Slots cannot be taken back: s2n-quic has no handle of a connection

@@ -143,7 +143,7 @@ async fn answer_http1<H: Handler>(
         let (expectation, gate) = ContinueExpectation::new(&parts, server.pipeline.has_body_arrived());
         (expectation, Some(Http1IncomingBody::new(incoming, Rc::clone(&server.pipeline), gate)))
     };
-    match server.connection.answer_tcp_request((parts, body), expectation.interim_sender(), NO_STREAM).await? {
+    match server.connection.answer_tcp_request(parts, body, expectation.interim_sender(), NO_STREAM).await? {
         RequestAnswer::Response(mut response) => {
             server.pipeline.count_answered();
             if expectation.finish_expectation() {

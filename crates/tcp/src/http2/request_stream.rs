@@ -44,7 +44,7 @@ pub(super) async fn serve_stream<H: Handler>(
     };
     let (interim, queue) = InterimSender::open_channel();
     let answer = {
-        let mut answer = pin!(connection.answer_tcp_request((head, body), interim, id));
+        let mut answer = pin!(connection.answer_tcp_request(head, body, interim, id));
         poll_fn(|cx| {
             // The client has cancelled the request, perhaps before this task began.
             if respond.poll_reset(cx).is_ready() {

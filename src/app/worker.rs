@@ -147,7 +147,7 @@ impl Worker {
         match starting.await {
             Ok(Ok(())) => Ok(Self(index)),
             Ok(Err(reason)) => Err(failed(reason)),
-            Err(_) => Err(failed("its thread ended".into())),
+            Err(_) => Err(failed("the thread of the worker ended".into())),
         }
     }
 

@@ -243,7 +243,7 @@ async fn end_at_each_step(how: &str, ended_so: impl Fn(&Ended) -> bool) {
 
 #[tokio::test]
 async fn a_process_that_panics_during_an_order_does_not_order_twice() {
-    end_at_each_step("", |ended| ended.stderr.contains("asked to panic in")).await;
+    end_at_each_step("", |ended| ended.stderr.contains("panic requested by the environment, in")).await;
 }
 
 #[tokio::test]
@@ -258,7 +258,7 @@ async fn a_crash_loop_asks_for_nothing() {
     let site = Site::new(ports).await;
     site.write(&pebble, "\"a.test\"", HTTP_01);
     let ended = site.start_with(&[("LITEQUIC_PANIC_IN", "acme-begun")]).end();
-    assert!(ended.stderr.contains("asked to panic in"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("panic requested by the environment, in"), "{}", ended.stderr);
     let litequic = site.start();
     litequic.await_stderr("\"ready\"");
     let list = || serde_json::from_str::<Json>(&site.ctl(&["certificates", "--json"]).success()).unwrap();

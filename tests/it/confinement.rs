@@ -83,7 +83,7 @@ async fn a_panic_writes_no_core_dump_unless_the_environment_asks_for_it() {
         }
         let process = Process::spawn(command);
         let ended = tokio::task::spawn_blocking(|| process.end()).await.unwrap();
-        assert!(ended.stderr.contains("asked to panic in worker"), "{ended:?}");
+        assert!(ended.stderr.contains("panic requested by the environment, in worker"), "{ended:?}");
         assert_eq!(ended.code, None, "SIGABRT: {ended:?}");
         let dumps = dumps(folder.path());
         assert_eq!(dumps.len(), expected, "{variable:?}: {dumps:?}");

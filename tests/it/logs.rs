@@ -347,7 +347,7 @@ async fn a_panics_line_is_the_last_after_a_blocked_log() {
     let events = events(&text);
     let last = events.last().unwrap();
     assert_eq!(last["message"], "internal error: a thread panicked, stopping");
-    assert_eq!(last["panic"], "asked to panic in request");
+    assert_eq!(last["panic"], "panic requested by the environment, in request");
 }
 
 #[tokio::test]
@@ -368,7 +368,10 @@ async fn a_panic_of_the_logs_own_thread_is_the_last_line_too() {
     assert_eq!(within("the end", ended).await.unwrap().code(), Some(70));
     let events = events(&reading.join().unwrap());
     let last = events.last().unwrap();
-    assert_eq!((&last["thread"], &last["panic"]), (&"log".into(), &"asked to panic in log".into()));
+    assert_eq!(
+        (&last["thread"], &last["panic"]),
+        (&"log".into(), &"panic requested by the environment, in log".into())
+    );
 }
 
 #[tokio::test]

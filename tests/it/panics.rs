@@ -46,7 +46,7 @@ async fn a_panic_in_any_thread_ends_the_process_with_a_log_line() {
         assert_eq!(last["message"], "internal error: a thread panicked, stopping", "{place}");
         assert!(last["thread"].as_str().unwrap().starts_with(thread), "{place}: {last}");
         assert!(last["place"].as_str().unwrap().contains(file), "{place}: {last}");
-        assert_eq!(last["panic"], format!("asked to panic in {place}"));
+        assert_eq!(last["panic"], format!("panic requested by the environment, in {place}"));
     }
 }
 
@@ -55,5 +55,8 @@ async fn a_person_reads_the_same_of_a_panic() {
     let ended = panicked_in("control", "human").await;
     let last = ended.stderr.lines().last().unwrap();
     assert_eq!(ended.code, Some(70), "{last}");
-    assert!(last.contains("a thread panicked") && last.contains("asked to panic in control"), "{last}");
+    assert!(
+        last.contains("a thread panicked") && last.contains("panic requested by the environment, in control"),
+        "{last}"
+    );
 }

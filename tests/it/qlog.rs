@@ -363,11 +363,11 @@ async fn what_cannot_be_logged_is_said() {
     let litequic = start().await;
     let none = ctl(&litequic, &["--client", "127.0.0.1"]).await.unwrap();
     assert_eq!(none.code, Some(1));
-    assert!(none.stderr.contains("no connection of 127.0.0.1 is open: --next logs the next one"), "{}", none.stderr);
+    assert!(none.stderr.contains("no connection of 127.0.0.1 is open; --next logs its next one"), "{}", none.stderr);
     let _over_tcp = Tls::http1(&litequic).await;
     litequic.wait_until("TCP", |worker| worker.tcp.tcp_connections_h1.get(), |open| open == 1).await;
     let tcp = ctl(&litequic, &["--client", "127.0.0.1"]).await.unwrap();
-    assert!(tcp.stderr.contains("127.0.0.1 has 1 connection over TCP, and none over QUIC"), "{}", tcp.stderr);
+    assert!(tcp.stderr.contains("127.0.0.1 has 1 connection over TCP and none over QUIC"), "{}", tcp.stderr);
     for wrong in [&["--client", "127.0.0.0/8"][..], &["--client", "x"], &["--client", "127.0.0.1", "--seconds", "301"]]
     {
         assert_eq!(ctl(&litequic, wrong).await.unwrap().code, Some(64), "{wrong:?}");

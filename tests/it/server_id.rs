@@ -201,7 +201,7 @@ async fn a_reload_shows_the_server_id_and_when_former_ids_end() {
     setup.configure(origin, &server_id(1, ", lifetime = \"1h\""));
     let (code, answer) = ask(admin, "POST /reload").await;
     assert_eq!(code, 200, "{answer}");
-    assert!(answer.contains("listen.server_id.rotation: 0 → 1; connection IDs issued before end by 20"), "{answer}");
+    assert!(answer.contains("listen.server_id.rotation: 0 → 1; connection IDs issued before expire by 20"), "{answer}");
     let shown = status().await;
     assert_eq!(shown["layout"], "16 bytes: rotation 1, server ID 8, nonce 7, no key");
     assert!(shown["former_until"].as_u64().is_some(), "{shown}");

@@ -93,7 +93,7 @@ fn check_says_every_warning_with_its_place_and_succeeds() {
     let expected = [
         ":3:8: warning: certificates[0].cert = \"expired.crt\": the certificate expired on ",
         ":6:8: warning: certificates[1].cert = \"early.crt\": the certificate is not valid before ",
-        ":15:8: warning: routes[1].host = \"other.test\": no certificate has the name other.test: clients will reject",
+        ":15:8: warning: routes[1].host = \"other.test\": no certificate has the name other.test: clients that request it get",
     ];
     assert_eq!(lines.len(), expected.len(), "{lines:?}");
     for (line, expected) in lines.iter().zip(expected) {

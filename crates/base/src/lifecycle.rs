@@ -94,7 +94,7 @@ pub fn panic_if_requested(place: &str) {
             let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
         }
         if asked.to_str().map(|asked| asked.strip_prefix(ABORT_PREFIX).unwrap_or(asked)) == Some(place) {
-            panic!("asked to panic in {place}");
+            panic!("panic requested by the environment, in {place}");
         }
     }
     #[cfg(not(debug_assertions))]

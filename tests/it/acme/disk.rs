@@ -21,7 +21,7 @@ async fn a_foreign_file_is_not_overwritten_by_a_certificate() {
     fs::set_permissions(site.file("state"), fs::Permissions::from_mode(0o700)).unwrap();
     fs::write(site.file("state/a.test.pem"), "someone else's").unwrap();
     let litequic = site.start();
-    litequic.await_stderr("a.test.pem: there is no certificate in it");
+    litequic.await_stderr("a.test.pem: the file contains no certificate");
     litequic.await_stderr(OBTAINED);
     site.await_served("a.test", &pebble.root().await).await;
 

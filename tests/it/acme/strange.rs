@@ -99,9 +99,9 @@ async fn whatever_a_ca_answers_is_reported_and_ends_nothing() {
     table("unknown", "https://name.invalid/", "ca");
     let expected = cases().into_iter().map(|(name, _, words)| (name, words));
     let more = [
-        ("distrusted", "no TLS with localhost: invalid peer certificate"),
+        ("distrusted", "the TLS handshake with localhost failed: invalid peer certificate"),
         ("unreachable", "cannot connect to localhost: Connection refused"),
-        ("unknown", "cannot find name.invalid: "),
+        ("unknown", "cannot resolve name.invalid: "),
     ];
     let expected: Vec<_> = expected.chain(more).collect();
     fs::write(folder.path().join("litequic.toml"), config).unwrap();

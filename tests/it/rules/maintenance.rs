@@ -119,7 +119,7 @@ async fn what_cannot_be_switched_is_said_and_changes_nothing() {
     assert!(ended.stderr.contains("no route has the name or the host \"shpo\"; routes are"), "{}", ended.stderr);
     let ended = ctl(&setup, &["off", "--route", "shop"]).await;
     assert_eq!(ended.code, Some(1));
-    assert!(ended.stderr.contains("\"shop\" was not switched to maintenance"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("\"shop\" is not in maintenance under that name"), "{}", ended.stderr);
     assert_eq!(ctl(&setup, &[]).await.success(), "no route is in maintenance\n");
     for words in [&["sometimes"][..], &["on", "--retry-after", "0"], &["on", "--retry-after", "700000"]] {
         assert_eq!(ctl(&setup, words).await.code, Some(64), "{words:?}");

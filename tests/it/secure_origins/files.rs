@@ -133,7 +133,7 @@ async fn each_rejected_client_certificate_is_logged_and_counted() {
     running.process.await_stderr("there is no certificate revocation list of \\\"CN=unlisted\\\"");
     let client = running.client().await;
     let others = [
-        ("old", "tls_alert_received", "alert", "it has no TLS 1.3"),
+        ("old", "tls_alert_received", "alert", "it does not support TLS 1.3"),
         ("plain", "tls_protocol_error", "protocol", "is not TLS"),
     ];
     let of_certificates =

@@ -63,7 +63,11 @@ async fn a_process_that_takes_over_keeps_the_reset_tokens_of_its_predecessor() {
     let new = service.start().await;
     ended(old).await;
     assert_eq!(token().await, first, "the clients of the first process have it");
-    assert!(new.stderr().contains("stateless reset tokens stay those of the replica before"), "{}", new.stderr());
+    assert!(
+        new.stderr().contains("stateless reset tokens are derived from the previous replica name"),
+        "{}",
+        new.stderr()
+    );
     new.signal("TERM");
     ended(new).await;
 

@@ -51,8 +51,8 @@ impl AccessLogWriter {
             receiver.spawn_writer(target, "access-log", AccessLogWriterEvents(metrics))?;
         match timeout(OPEN_TIMEOUT, opened).await {
             Ok(Ok(opened)) => opened?,
-            Ok(Err(_)) => return Err(io::Error::other("its thread ended")),
-            Err(_) => return Err(io::Error::new(io::ErrorKind::TimedOut, "opening it timed out")),
+            Ok(Err(_)) => return Err(io::Error::other("the writing thread ended")),
+            Err(_) => return Err(io::Error::new(io::ErrorKind::TimedOut, "opening the file timed out")),
         }
         Ok(Self { sink: LineSink(sender), leaving: LeavingWriter(ended) })
     }

@@ -74,7 +74,7 @@ enum RequestSender {
 
 impl fmt::Debug for CollectorConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Connection")
+        f.write_str("CollectorConnection")
     }
 }
 

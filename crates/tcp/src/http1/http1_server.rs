@@ -47,8 +47,8 @@ pub(crate) async fn serve_http1<H: Handler>(
 ) {
     let terms = Rc::clone(&connection.terms);
     let pipeline = Rc::new(PipelineState::with_lifecycle(Rc::clone(&connection.lifecycle)));
-    let (patience, small) = (terms.timeouts.request_header, terms.limits.max_small_frames);
-    let guard = RequestGuardStream::new(stream, terms.field_limits, patience, small, Rc::clone(&pipeline));
+    let (timeout, small) = (terms.timeouts.request_header, terms.limits.max_small_frames);
+    let guard = RequestGuardStream::new(stream, terms.field_limits, timeout, small, Rc::clone(&pipeline));
     let server = Rc::new(Http1Server { connection, pipeline, tunnel: Cell::new(None) });
     let service = hyper::service::service_fn(|request| answer_http1(Rc::clone(&server), request));
     let mut builder = http1::Builder::new();

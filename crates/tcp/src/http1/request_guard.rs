@@ -106,16 +106,16 @@ impl PieceLimit {
 }
 
 impl<S> RequestGuardStream<S> {
-    /// Creates a guard for requests with heads within `bounds`, each received within `patience` of its first byte. More
+    /// Creates a guard for requests with heads within `bounds`, each received within `timeout` of its first byte. More
     /// than `small` small pieces a second are an error.
-    pub fn new(stream: S, bounds: FieldLimits, patience: Duration, small: u32, pipeline: Rc<PipelineState>) -> Self {
+    pub fn new(stream: S, bounds: FieldLimits, timeout: Duration, small: u32, pipeline: Rc<PipelineState>) -> Self {
         Self {
             stream,
             requests: RequestScanner::new(bounds),
             held: BytesMut::new(),
             passed: 0,
             refusal: None,
-            deadline: ClientDeadline::new(MinimumRate::without_rate(patience)),
+            deadline: ClientDeadline::new(MinimumRate::without_rate(timeout)),
             pipeline,
             released: false,
             pieces: PieceLimit { bucket: TokenBucket::new(small), short: false },

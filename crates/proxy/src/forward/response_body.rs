@@ -135,6 +135,11 @@ impl ResponseBody {
                 response::filter_response_trailers(&mut fields, |name| {
                     rules.is_some_and(|rules| rules.response.replaces(name))
                 });
+                // Some clients end the connection for an empty field section.
+                if fields.is_empty() {
+                    self.finish_body();
+                    return Poll::Ready(None);
+                }
                 Frame::trailers(fields.into())
             }
             Err(frame) => frame,

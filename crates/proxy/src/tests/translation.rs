@@ -287,6 +287,24 @@ fn declared_trailers_pass_both_ways_and_others_do_not() {
 }
 
 #[test]
+fn trailers_of_which_none_passes_are_no_trailers() {
+    on_a_worker(async {
+        let origin = Script::new().await;
+        let setup = origin.proxy(|_| {});
+        for end in ["0\r\nContent-Length: 3\r\nHost: a\r\n\r\n", "0\r\n\r\n"] {
+            let sent = setup.get();
+            let mut peer = origin.accept().await;
+            peer.head().await;
+            peer.say("HTTP/1.1 200 OK\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n").await;
+            peer.say(end).await;
+            let collected = sent.await.unwrap().unwrap().into_body().collect().await.unwrap();
+            assert!(collected.trailers().is_none());
+            assert_eq!(collected.to_bytes(), "abc");
+        }
+    });
+}
+
+#[test]
 fn the_route_decides_and_a_body_beyond_its_limit_is_refused() {
     on_a_worker(async {
         let origin = Script::new().await;

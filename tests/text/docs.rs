@@ -476,21 +476,6 @@ fn spans(text: &str) -> Vec<String> {
     spans
 }
 
-/// Every file of the sources below `folder`, by its path from the root.
-fn sources(folder: &str) -> BTreeMap<String, String> {
-    let mut found = BTreeMap::new();
-    let mut left = vec![Path::new(ROOT).join(folder)];
-    while let Some(path) = left.pop() {
-        if path.is_dir() {
-            left.extend(fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            let name = path.strip_prefix(ROOT).unwrap().to_str().unwrap().to_owned();
-            found.insert(name, fs::read_to_string(path).unwrap());
-        }
-    }
-    found
-}
-
 /// Whether `path` (`quic::io::receive`) leads from a crate, or a module of src/, to a module or an item, if its first
 /// name is one of ours.
 fn leads_somewhere(sources: &BTreeMap<String, String>, path: &str) -> bool {
@@ -512,7 +497,7 @@ fn leads_somewhere(sources: &BTreeMap<String, String>, path: &str) -> bool {
 #[test]
 fn files_and_modules_that_the_architecture_and_the_decisions_name_exist() {
     let all: BTreeMap<String, String> =
-        ["src", "crates", "tests", "benches", "examples", "fuzz"].into_iter().flat_map(sources).collect();
+        crate::sources::read(&["src", "crates", "tests", "benches", "examples", "fuzz"]).into_iter().collect();
     let documents = documents().into_iter().filter(|(name, _)| {
         name.starts_with("docs/adr/") || ["docs/architecture.md", "CONTRIBUTING.md"].contains(&name.as_str())
     });

@@ -22,7 +22,8 @@ pub(crate) fn all() -> Vec<(String, String)> {
     read(&["src", "crates", "tests", "benches/lab/src", "benches/lab/tests"])
 }
 
-fn read(folders: &[&str]) -> Vec<(String, String)> {
+/// The sources below `folders`: path and text.
+pub(crate) fn read(folders: &[&str]) -> Vec<(String, String)> {
     let mut files = Vec::new();
     for folder in folders {
         collect(&Path::new(ROOT).join(folder), &mut files);

@@ -15,12 +15,12 @@ use std::{
 
 /// A table of the page, of some cells of an experiment.
 struct Subject {
-    /// Its heading, and the name of its chart's file.
+    /// Heading of the subject, and name of the chart's file.
     name: &'static str,
     experiment: &'static str,
     /// The cases that are rows.
     cases: &'static [&'static str],
-    /// Of these the ones that its chart draws; without any there is no chart.
+    /// Rows that the chart draws; without any there is no chart.
     drawn: &'static [&'static str],
     /// What the chart shows, in front of the figure's name.
     shows: &'static str,
@@ -416,7 +416,7 @@ fn conclusion(results: &Results, cases: &[&Case]) -> String {
     text
 }
 
-/// Of an experiment's cells those that are counted: by the figure that each was run for.
+/// Cells of an experiment that are counted: by the figure that each was run for.
 pub(super) fn first_screen(results: &Results) -> Vec<Standing<'_>> {
     let mut standings = standings(results);
     standings.retain(|standing| standing.figure == standing.case.primary);
@@ -548,7 +548,7 @@ fn conditions(results: &Results) -> String {
     format!("`{command}`, {day}, {}; {runs} runs, {voids} void", results.machine.cpu)
 }
 
-/// Which version each contender has, and the machines.
+/// Versions of the contenders, and the machines.
 fn versions(all: &[Results]) -> String {
     let mut versions: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for contender in all.iter().flat_map(|results| &results.contenders) {

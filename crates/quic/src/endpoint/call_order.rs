@@ -4,7 +4,7 @@
 use super::{
     endpoint_state::EndpointState,
     library_io,
-    start::tests::{QUIC_TEST_TIMEOUT, client_tls, parts},
+    start::tests::{QUIC_TEST_TIMEOUT, client_tls, parts, request_echo},
     tls::TlsEndpoint,
 };
 use litequic_config::Limits;
@@ -268,14 +268,6 @@ fn start_recording_server(recorder: &CallRecorder) -> Server {
         .unwrap()
         .start()
         .unwrap()
-}
-
-async fn request_echo(connection: &quinn::Connection) {
-    let (mut send, mut receive) = connection.open_bi().await.unwrap();
-    send.write_all(b"hello").await.unwrap();
-    send.finish().unwrap();
-    let received = tokio::time::timeout(QUIC_TEST_TIMEOUT, receive.read_to_end(5)).await;
-    assert_eq!(received.unwrap().unwrap(), b"hello");
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use super::{
     QuicEndpoint,
-    start::tests::{QUIC_TEST_TIMEOUT, client_tls, parts, spawn_echo},
+    start::tests::{client_tls, parts, request_echo, spawn_echo},
     start_endpoint,
 };
 use crate::{SocketIo, identity::WorkerIndex};
@@ -133,14 +133,6 @@ fn start_pretending_server(address: &str) -> (SocketAddr, Pretence) {
     let QuicEndpoint { server, .. } = start_endpoint(io, local, WorkerIndex(0), &parts).unwrap();
     spawn_echo(server);
     (local, pretence)
-}
-
-async fn request_echo(connection: &quinn::Connection) {
-    let (mut send, mut receive) = connection.open_bi().await.unwrap();
-    send.write_all(b"hello").await.unwrap();
-    send.finish().unwrap();
-    let received = tokio::time::timeout(QUIC_TEST_TIMEOUT, receive.read_to_end(5)).await;
-    assert_eq!(received.unwrap().unwrap(), b"hello");
 }
 
 #[tokio::test]

@@ -225,6 +225,15 @@ pub(super) mod tests {
         address
     }
 
+    /// Sends five bytes on a new stream, and asserts that they come back.
+    pub(in super::super) async fn request_echo(connection: &quinn::Connection) {
+        let (mut send, mut receive) = connection.open_bi().await.unwrap();
+        send.write_all(b"hello").await.unwrap();
+        send.finish().unwrap();
+        let received = tokio::time::timeout(QUIC_TEST_TIMEOUT, receive.read_to_end(5)).await;
+        assert_eq!(received.unwrap().unwrap(), b"hello");
+    }
+
     /// Has `server` send back received data. Its task ends with the test's runtime.
     pub(in super::super) fn spawn_echo(mut server: Server) {
         tokio::spawn(async move {

@@ -351,7 +351,7 @@ impl Client {
                 found.next().with_context(|| format!("{name} has no address"))?
             }
         };
-        let tls = tls::client_config(&ServerTrust::Insecure, false)?;
+        let tls = tls::client_config(&ServerTrust::Insecure)?;
         let mut transport = quinn::TransportConfig::default();
         transport.keep_alive_interval(ping);
         let mut config = quinn::ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls)?));

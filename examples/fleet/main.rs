@@ -190,7 +190,7 @@ impl Browser {
 
     /// A browser whose connections send a PING after each `interval` of silence.
     fn with_keep_alive(interval: Option<Duration>) -> Result<Self> {
-        let mut tls: rustls::ClientConfig = client_config(&ServerTrust::Insecure, false)?;
+        let mut tls: rustls::ClientConfig = client_config(&ServerTrust::Insecure)?;
         let schemes = tls.crypto_provider().signature_verification_algorithms.supported_schemes();
         let full = Arc::<AtomicU32>::default();
         tls.dangerous().set_certificate_verifier(Arc::new(Counting { full: Arc::clone(&full), schemes }));

@@ -49,7 +49,7 @@ pub(crate) struct Connector {
 
 impl Connector {
     pub(crate) fn new(server: SocketAddr) -> Result<Self> {
-        let resuming = tls::client_config(&ServerTrust::Insecure, false)?;
+        let resuming = tls::client_config(&ServerTrust::Insecure)?;
         let mut fresh = resuming.clone();
         fresh.resumption = rustls::client::Resumption::disabled();
         Ok(Self { server, resuming: Arc::new(resuming.try_into()?), fresh: Arc::new(fresh.try_into()?) })

@@ -156,7 +156,7 @@ async fn client(script: &Script<'_>, bytes: &[u8], address: SocketAddr, lifecycl
     if script.kind == Kind::Plain {
         return talk(script, bytes.to_vec(), stream, lifecycle).await;
     }
-    let mut config = client_config(&ServerTrust::Insecure, false).expect("a configuration");
+    let mut config = client_config(&ServerTrust::Insecure).expect("a configuration");
     config.resumption = rustls::client::Resumption::disabled();
     config.alpn_protocols = vec![if script.kind == Kind::Http2 { b"h2".to_vec() } else { b"http/1.1".to_vec() }];
     let name = "a.test".try_into().expect("a name");

@@ -108,11 +108,11 @@ load() {
     local path field=()
     for each in {1..30}; do field+=(--header "X-$each: 1"); done
     while true; do
-        path=/bytes/1000000 get --repeat 20
+        for _ in {1..20}; do path=/bytes/1000000 get; done
         path=/bytes/1000 get --data something
         path=/bytes/1000 get "${field[@]}"
         path=/silent get
-        path=/limited get --repeat 3
+        for _ in {1..3}; do path=/limited get; done
         "$program" get "https://localhost:$port/" || true
         curl --noproxy '*' --silent --cacert "$work/tls.crt" --output /dev/null "https://localhost:$port/bytes/100000" || true
     done

@@ -17,7 +17,7 @@ pub(super) fn check_acme(config: &Config, files: Option<&CertificateStore>, find
         check_acme_folder(table, n, findings);
         check_acme_hosts(table, n, files, findings);
         if let Some(ca) = &table.ca
-            && let Err(error) = tls::client_config(&ServerTrust::File(ca.clone()), false)
+            && let Err(error) = tls::client_config(&ServerTrust::File(ca.clone()))
         {
             findings.add_fault(&format!("acme[{n}].ca"), error);
         }

@@ -14,7 +14,7 @@ const CA_ALPN: &[u8] = b"http/1.1";
 /// TLS configuration for the ACME directory of `table`.
 pub(super) fn directory_tls(table: &Acme) -> Result<ClientConfig, String> {
     let trust = table.ca.clone().map_or(ServerTrust::System, ServerTrust::File);
-    let mut config = tls::client_config(&trust, false).map_err(|error| error.to_string())?;
+    let mut config = tls::client_config(&trust).map_err(|error| error.to_string())?;
     config.alpn_protocols = vec![CA_ALPN.to_vec()];
     Ok(config)
 }

@@ -18,7 +18,7 @@ pub enum Exit {
     Status = 1,
     /// `EX_USAGE`: the command line.
     Usage = 64,
-    /// `EX_NOINPUT`: `get`: the file to be sent cannot be read.
+    /// `EX_NOINPUT`: `password`: the password cannot be read.
     Input = 66,
     /// `EX_UNAVAILABLE`: an address cannot be bound, a server cannot be reached.
     Unavailable = 69,

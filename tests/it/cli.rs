@@ -675,14 +675,6 @@ fn get_exits_with_69_without_an_answer_in_time() {
 }
 
 #[test]
-fn get_exits_with_76_when_the_response_breaks_off() {
-    let (_demo, port) = Process::demo(&[]);
-    let ended = get(port, "/fail/truncate", &[]);
-    assert_eq!(ended.code, Some(76), "{ended:?}");
-    assert!(ended.stderr.starts_with("litequic: "), "{ended:?}");
-}
-
-#[test]
 fn the_demo_prints_what_each_request_cost() {
     let (demo, port) = Process::demo(&[]);
     assert!(demo.stdout().contains("--ignore-certificate-errors-spki-list="));

@@ -7,10 +7,9 @@ use crate::support::{
     process::{Ended, Process, command, litequic},
     proxy::Litequic,
 };
-use serde_json::Value as Json;
 use std::{
     fs,
-    io::{Read, Write},
+    io::Read,
     net::{SocketAddr, UdpSocket},
     path::Path,
     process::Stdio,
@@ -51,14 +50,9 @@ fn path(directory: &tempfile::TempDir, name: &str) -> String {
 
 #[tokio::test]
 async fn each_option_shapes_the_request() {
-    let directory = tempfile::tempdir().unwrap();
-    let file = path(&directory, "body");
-    let json = "{\"from\": \"a file\"}\n";
-    fs::write(&file, json).unwrap();
-    let at_file = format!("@{file}");
     let form = ("content-type", "application/x-www-form-urlencoded");
     type Row<'a> = (&'a [&'a str], &'a str, &'a [(&'a str, &'a str)], &'a str);
-    let table: [Row<'_>; 9] = [
+    let table: [Row<'_>; 8] = [
         (&[], "GET", &[], ""),
         (&["-X", "DELETE"], "DELETE", &[], ""),
         (&["-I"], "HEAD", &[], ""),
@@ -71,12 +65,11 @@ async fn each_option_shapes_the_request() {
         (&["-H", "Host: a.test"], "GET", &[("host", "a.test")], ""),
         (&["-d", "a=b&c"], "POST", &[form, ("content-length", "5")], "a=b&c"),
         (
-            &["--data", &at_file, "-H", "Content-Type: application/json"],
+            &["--data", "{}", "-H", "Content-Type: application/json"],
             "POST",
-            &[("content-type", "application/json"), ("content-length", "19")],
-            json,
+            &[("content-type", "application/json"), ("content-length", "2")],
+            "{}",
         ),
-        (&["-T", &file], "PUT", &[("content-length", "19")], json),
         (&["-X", "PATCH", "-d", ""], "PATCH", &[("content-length", "0")], ""),
     ];
     let origin = Script::new().await;
@@ -93,57 +86,6 @@ async fn each_option_shapes_the_request() {
         peer.say("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").await;
         assert!(ended(client).await.success().starts_with("HTTP/3 200 OK\n"), "{options:?}");
     }
-    litequic.stop().await;
-}
-
-#[tokio::test]
-async fn uploads_of_all_sizes_arrive_complete_and_unbuffered() {
-    const LARGE: u64 = 100_000_000;
-    /// Of the process with all its libraries; the file is several times larger.
-    const MEMORY_KIB: u64 = 60_000;
-    let directory = tempfile::tempdir().unwrap();
-    let file = path(&directory, "body");
-    for size in [1, LARGE] {
-        fs::File::create(&file).unwrap().set_len(size).unwrap();
-        let origin = Script::new().await;
-        let litequic = Litequic::start(origin.address, |_| {}).await;
-        let client = Process::start(arguments(
-            &litequic,
-            "/",
-            &["-T", &file, "-o", "-", "-w", "%{size_upload}", "--timeout", "0"],
-        ));
-        let mut peer = origin.accept().await;
-        let head = peer.head().await;
-        assert_eq!((head.line(), head.field("content-length")), ("PUT / HTTP/1.1", Some(&*size.to_string())));
-        let body = peer.exactly(usize::try_from(size).unwrap()).await;
-        assert!(body.iter().all(|byte| *byte == 0));
-        let status = fs::read_to_string(format!("/proc/{}/status", client.id())).unwrap();
-        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-        let peak: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
-        assert!(peak < MEMORY_KIB, "{peak} KiB");
-        peer.say("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\ntaken").await;
-        assert_eq!(ended(client).await.success(), format!("taken{size}"));
-        litequic.stop().await;
-    }
-}
-
-#[tokio::test]
-async fn standard_input_is_sent_as_it_comes() {
-    let origin = Script::new().await;
-    let litequic = Litequic::start(origin.address, crate::support::proxy::unbuffered).await;
-    let (reader, mut writer) = std::io::pipe().unwrap();
-    let client = Process::spawn_with(command(arguments(&litequic, "/", &["-T", "-", "-X", "POST"])), reader);
-    writer.write_all(b"first").unwrap();
-    let mut peer = origin.accept().await;
-    let head = peer.head().await;
-    assert_eq!((head.line(), head.field("content-length")), ("POST / HTTP/1.1", None));
-    peer.until("first\r\n").await;
-    writer.write_all(b"second").unwrap();
-    peer.until("second\r\n").await;
-    drop(writer);
-    peer.until("0\r\n\r\n").await;
-    peer.say("HTTP/1.1 204 No Content\r\n\r\n").await;
-    assert!(ended(client).await.success().starts_with("HTTP/3 204"));
     litequic.stop().await;
 }
 
@@ -186,79 +128,32 @@ async fn a_reader_that_closes_the_pipe_ends_it_without_a_word() {
 async fn a_stream_reset_is_reported_and_the_received_body_written() {
     let origin = Script::new().await;
     let litequic = Litequic::start(origin.address, |_| {}).await;
-    let client =
-        Process::start(arguments(&litequic, "/", &["-o", "-", "-w", "|%{http_code} %{exitcode} %{size_download}"]));
+    let client = Process::start(arguments(&litequic, "/", &["-o", "-"]));
     let mut peer = origin.accept().await;
     peer.head().await;
     peer.say("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nsome bytes").await;
     let client = await_stdout(client, "some bytes").await;
     drop(peer);
     let ended = ended(client).await;
-    assert_eq!((ended.code, ended.stdout.as_str()), (Some(76), "some bytes|200 76 10"), "{ended:?}");
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(76), "some bytes"), "{ended:?}");
     assert_eq!(ended.stderr, "litequic: the server reset the stream with H3_INTERNAL_ERROR (0x102)\n");
     litequic.stop().await;
 }
 
 #[tokio::test]
 async fn an_upload_that_the_server_refuses_ends_with_its_response() {
-    let directory = tempfile::tempdir().unwrap();
-    let file = path(&directory, "body");
-    fs::File::create(&file).unwrap().set_len(50_000_000).unwrap();
     let litequic = Litequic::start(origin::demo().await, |config| {
         config.limits.max_body_bytes = Some(1000);
     })
     .await;
-    let ended = get(&litequic, "/sink", &["-T", &file]).await;
+    let ended = get(&litequic, "/sink", &["-d", &"a".repeat(100_000)]).await;
     assert_eq!(ended.code, Some(1), "{ended:?}");
     assert!(ended.stdout.starts_with("HTTP/3 413"), "{ended:?}");
     litequic.stop().await;
 }
 
 #[tokio::test]
-async fn what_write_out_prints_is_true() {
-    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
-    let template =
-        "%{http_code} %{http_version} %{protocol} %{method} %{size_download} %{remote_port} %header{content-length}\n";
-    let ended = get(&litequic, "/bytes/3000", &["-o", "/dev/null", "-w", template]).await;
-    let port = litequic.address.port();
-    assert_eq!((ended.code, ended.stdout), (Some(0), format!("200 3 h3 GET 3000 {port} 3000\n")));
-
-    let ended = get(&litequic, "/bytes/300k", &["-o", "/dev/null", "-w", "%{json}"]).await;
-    let all: Json = serde_json::from_str(&ended.success()).unwrap();
-    let times = ["namelookup", "connect", "appconnect", "pretransfer", "starttransfer", "total"];
-    let times = times.map(|name| all[format!("time_{name}")].as_f64().unwrap());
-    assert!(times[0] > 0.0 && times.is_sorted(), "{all}");
-    let number = |name: &str| all[name].as_u64().unwrap();
-    assert!(number("acks_sent") > 1 && number("acks_received") > 0, "{all}");
-    assert!(number("packets_received") > 10 && number("bytes_received") > 300_000, "{all}");
-    assert!(all["rtt"].as_f64().unwrap() > 0.0 && all["rtt_min"].as_f64() <= all["rtt"].as_f64(), "{all}");
-    assert!(number("speed_download") > 0 && number("cwnd") > 0, "{all}");
-    litequic.stop().await;
-}
-
-#[tokio::test]
-async fn repeated_requests_share_a_connection_and_are_told_apart() {
-    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
-    let template = "%{num_connects} %{http_code} %{time_appconnect} %{packets_lost}\n";
-    let ended = get(&litequic, "/bytes/10", &["--repeat", "3", "-o", "/dev/null", "-w", template]).await;
-    let lines: Vec<Vec<&str>> = ended.stdout.lines().map(|line| line.split(' ').collect()).collect();
-    assert_eq!((ended.code, lines.len()), (Some(0), 3), "{ended:?}");
-    assert_eq!((lines[0][0], lines[1][..3].join(" ").as_str()), ("1", "0 200 0.000000"), "{ended:?}");
-    let sum = |read: fn(&litequic::app::WorkerMetrics) -> u64| litequic.sum(read);
-    assert_eq!(sum(|worker| worker.http3.connections.get()), 1);
-
-    let directory = tempfile::tempdir().unwrap();
-    let file = path(&directory, "body");
-    fs::write(&file, "abc").unwrap();
-    let ended = get(&litequic, "/echo", &["--repeat", "2", "-T", &file, "-o", "-"]).await;
-    assert_eq!(ended.success(), "abcabc");
-    let ended = get(&litequic, "/status/404", &["--repeat", "2", "-o", "/dev/null"]).await;
-    assert_eq!(ended.code, Some(1), "{ended:?}");
-    litequic.stop().await;
-}
-
-#[tokio::test]
-async fn verbose_tells_handshake_packets_and_both_headers() {
+async fn verbose_prints_the_handshake_and_both_headers() {
     let litequic = Litequic::start(origin::demo().await, |_| {}).await;
     let ended = get(&litequic, "/trailers", &["-v", "-H", "X-Asked: yes", "-o", "/dev/null"]).await;
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), ""), "{ended:?}");
@@ -266,9 +161,7 @@ async fn verbose_tells_handshake_packets_and_both_headers() {
     for line in [
         &*format!("* Trying 127.0.0.1:{port}"),
         &format!("* Connected to 127.0.0.1:{port} from 127.0.0.1:"),
-        // Offered first; its ClientHello fills two datagrams.
         "* TLS 1.3, TLS_AES_128_GCM_SHA256, X25519MLKEM768, ALPN h3",
-        "*   sent Initial 1: CRYPTO ",
         "* Server certificate (not verified: --insecure):",
         "*   names: localhost, a.test, b.test, *.wild.test, 127.0.0.1, ::1",
         "*   valid until: ",
@@ -276,10 +169,6 @@ async fn verbose_tells_handshake_packets_and_both_headers() {
         "*   max_idle_timeout: 30000 ms, ",
         "*   max_ack_delay: 1 ms, 25 ms",
         "*   initial_max_data: ",
-        "* Packets of the handshake:",
-        "*   sent Initial 0: CRYPTO 0+",
-        "*   received Initial 0: ",
-        "*   received Handshake 0: CRYPTO 0+",
         "> GET /trailers HTTP/3\n",
         &format!("> host: 127.0.0.1:{port}\n"),
         "> x-asked: yes\n>\n",
@@ -363,9 +252,8 @@ fn an_untrusted_certificate_is_reported_with_reason_and_remedy() {
 fn a_port_at_which_nothing_listens_is_told_without_any_timeout() {
     let port = free_udp_port();
     let url = format!("https://127.0.0.1:{port}/");
-    let ended =
-        litequic(["get", "--timeout", "0", "--connect-timeout", "0", "-w", "%{http_code} %{exitcode}\n", &url, "-k"]);
-    assert_eq!((ended.code, ended.stdout.as_str()), (Some(69), "000 69\n"), "{ended:?}");
+    let ended = litequic(["get", "--timeout", "0", "--connect-timeout", "0", &url, "-k"]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(69), ""), "{ended:?}");
     let said = format!("litequic: cannot reach 127.0.0.1:{port}: ");
     assert!(
         ended.stderr.starts_with(&said) && ended.stderr.contains(": no server listens there for UDP\n"),
@@ -384,25 +272,21 @@ fn an_address_that_does_not_answer_is_told_within_the_connect_timeout() {
         assert_eq!(ended.code, Some(69), "{ended:?}");
         let said =
             format!("litequic: no answer from {address} within 300ms: no server listens there, or UDP is blocked\n");
-        assert!(ended.stderr.ends_with(&said) && ended.stderr.contains("* Packets of the handshake:"), "{ended:?}");
+        assert!(ended.stderr.ends_with(&said), "{ended:?}");
     }
 }
 
 #[test]
-fn invalid_options_exit_64_and_missing_files_66() {
+fn invalid_options_exit_64_and_missing_files_78() {
     let url = "https://127.0.0.1:9/";
-    let table: [(&[&str], i32, &str); 11] = [
-        (&["-d", "a", "-T", "b"], 64, "--upload-file"),
+    let table: [(&[&str], i32, &str); 7] = [
         (&["-I", "-d", "a"], 64, "--head"),
         (&["-X", "CONNECT"], 64, "CONNECT"),
         (&["-X", "A B"], 64, "A B"),
         (&["-H", "Connection: close"], 64, "RFC 9114"),
         (&["-H", "no colon"], 64, "NAME: VALUE"),
         (&["-H", "Host: a b"], 64, "a b"),
-        (&["-w", "%{http_cod}"], 64, "did you mean \"http_code\"?"),
-        (&["--repeat", "0"], 64, "--repeat"),
-        (&["--repeat", "2", "-T", "-"], 64, "--repeat needs a file"),
-        (&["-T", "/nonexistent/body"], 66, "cannot read /nonexistent/body: "),
+        (&["--ca", "/nonexistent/ca"], 78, "/nonexistent/ca"),
     ];
     for (options, code, said) in table {
         let ended = litequic([&["get", url], options].concat());
@@ -412,9 +296,7 @@ fn invalid_options_exit_64_and_missing_files_66() {
 }
 
 #[test]
-fn help_lists_variables_and_exit_codes() {
+fn help_of_get_lists_exit_codes() {
     let help = litequic(["get", "--help"]).success();
-    for text in ["time_starttransfer", "acks_sent", "rtt_min", "Exit codes:", "\n  76  "] {
-        assert!(help.contains(text), "{text}: {help}");
-    }
+    assert!(help.contains("Exit codes:") && help.contains("\n  76  "), "{help}");
 }

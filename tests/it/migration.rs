@@ -181,7 +181,7 @@ async fn a_spoofed_address_gets_at_most_one_datagram_for_each_received() {
 async fn nat_rebinding_is_followed_although_migration_is_disabled() {
     for migration in [false, true] {
         let litequic = Litequic::start(origin::demo().await, |config| config.listen.migration = migration).await;
-        let tls = client_config(&ServerTrust::Insecure, false).unwrap();
+        let tls = client_config(&ServerTrust::Insecure).unwrap();
         let observer = quic::Observer::default();
         let _connection = quic::connect_client(litequic.address, "localhost", tls, DEADLINE, &observer).await.unwrap();
         let observed = observer.observed_state();

@@ -346,7 +346,7 @@ async fn clients_after_the_reload_are_asked_not_to_migrate() {
     let process = setup.start(origin).await;
     let disabled = async || {
         let observer = Observer::default();
-        let tls = client_config(&ServerTrust::Insecure, false).unwrap();
+        let tls = client_config(&ServerTrust::Insecure).unwrap();
         let connection = quic::connect_client(setup.udp, "localhost", tls, DEADLINE, &observer).await.unwrap();
         let observed = observer.observed_state();
         let server = observed.server_parameters.unwrap();

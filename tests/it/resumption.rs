@@ -288,7 +288,7 @@ pub(super) async fn tcp_handshake(server: SocketAddr, config: &rustls::ClientCon
 #[tokio::test]
 async fn s2n_quics_client_that_keeps_no_tickets_is_served_as_well() {
     let litequic = start(&made(), 1).await;
-    let tls = client_config(&ServerTrust::Insecure, false).unwrap();
+    let tls = client_config(&ServerTrust::Insecure).unwrap();
     let connection =
         quic::connect_client(litequic.address, "localhost", tls, DEADLINE, &Observer::default()).await.unwrap();
     let client = Http3Client::from_connection(connection).await.unwrap();

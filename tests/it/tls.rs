@@ -46,7 +46,7 @@ async fn with_certificates(certificates: &[SelfSigned; 4]) -> Litequic {
 
 /// Connects with `name` as SNI, trusting any certificate, with `protocols` as ALPN.
 async fn connect(address: SocketAddr, name: &str, protocols: &[&[u8]]) -> Result<Quic, ConnectionError> {
-    let mut tls = client_config(&ServerTrust::Insecure, false).unwrap();
+    let mut tls = client_config(&ServerTrust::Insecure).unwrap();
     tls.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
     let config = quinn::ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).unwrap()));
     Quic::with_config(address, name, config).await

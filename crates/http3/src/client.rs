@@ -146,9 +146,9 @@ impl Http3Client {
     /// # Errors
     ///
     /// [`ClientError`].
-    pub async fn send_request(
+    pub async fn send_request<T>(
         &self,
-        request: &Request<()>,
+        request: &Request<T>,
     ) -> Result<(ClientRequestBody, ResponseStream), ClientError> {
         let mut start = Vec::new();
         let fields = Fields::from(request.headers());

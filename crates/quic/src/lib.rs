@@ -42,10 +42,7 @@ mod io;
 mod metrics;
 mod qlog;
 
-pub use client::{
-    ConnectError, ObservedConnection, ObservedPacket, Observer, PacketCounts, PacketDirection, RttEstimate,
-    TransportParameters, connect_client,
-};
+pub use client::{ConnectError, ObservedConnection, Observer, TransportParameters, connect_client};
 pub use connection::{AckFrequencySupport, AcknowledgedNumbers, AlertHandle, DraftVersion, MAX_ACKNOWLEDGED_RANGES};
 pub use endpoint::{
     EndpointError, EndpointParts, EndpointState, QuicEndpoint, QuicTransport, SourceLimits, client_address, library_io,

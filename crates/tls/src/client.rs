@@ -7,7 +7,7 @@ use super::presented_certificate::PresentedCertificate;
 use super::suites::{ALPN_H3, client_provider, tls13_provider};
 use litequic_config::CertificateFiles;
 use rustls::{
-    ClientConfig, ConfigBuilder, DigitallySignedStruct, KeyLogFile, RootCertStore, SignatureScheme,
+    ClientConfig, ConfigBuilder, DigitallySignedStruct, RootCertStore, SignatureScheme,
     client::{
         VerifierBuilderError, WantsClientCert, WebPkiServerVerifier,
         danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
@@ -73,26 +73,11 @@ pub enum TrustError {
 
 /// Creates TLS 1.3 for an HTTP/3 client without a certificate. Reads files.
 ///
-/// With `key_log` the secrets are written to the file in `SSLKEYLOGFILE`.
-///
 /// # Errors
 ///
 /// [`TrustError`].
-pub fn client_config(trust: &ServerTrust, key_log: bool) -> Result<ClientConfig, TrustError> {
-    build_client_config(tls13_provider(), None, trust, key_log, &PresentedCertificate::default())
-}
-
-/// Creates TLS for a client that presents the certificate in `files` if a server requests one.
-///
-/// # Errors
-///
-/// [`TrustError`].
-pub fn client_config_with_certificate(
-    files: &CertificateFiles,
-    trust: &ServerTrust,
-    key_log: bool,
-) -> Result<ClientConfig, TrustError> {
-    build_client_config(tls13_provider(), Some(files), trust, key_log, &PresentedCertificate::default())
+pub fn client_config(trust: &ServerTrust) -> Result<ClientConfig, TrustError> {
+    build_client_config(tls13_provider(), None, trust, &PresentedCertificate::default())
 }
 
 /// Creates TLS for a client that presents the certificate in `files`, if any, and records the server's in `presented`.
@@ -104,21 +89,19 @@ pub fn client_config_with_certificate(
 pub fn client_config_recording(
     files: Option<&CertificateFiles>,
     trust: &ServerTrust,
-    key_log: bool,
     presented: &PresentedCertificate,
 ) -> Result<ClientConfig, TrustError> {
-    build_client_config(client_provider(), files, trust, key_log, presented)
+    build_client_config(client_provider(), files, trust, presented)
 }
 
 fn build_client_config(
     provider: CryptoProvider,
     files: Option<&CertificateFiles>,
     trust: &ServerTrust,
-    key_log: bool,
     presented: &PresentedCertificate,
 ) -> Result<ClientConfig, TrustError> {
     let builder = client_config_builder(provider, trust, presented)?;
-    let config = match files {
+    let mut config = match files {
         Some(files) => {
             let certificate =
                 SingleCertAndKey::from(Arc::clone(LoadedCertificate::load_certificate(files)?.certified_key()));
@@ -126,7 +109,8 @@ fn build_client_config(
         }
         None => builder.with_no_client_auth(),
     };
-    Ok(with_h3_protocol(config, key_log))
+    config.alpn_protocols = vec![ALPN_H3.to_vec()];
+    Ok(config)
 }
 
 fn client_config_builder(
@@ -149,14 +133,6 @@ fn client_config_builder(
         ServerTrust::Insecure => Arc::new(AnyServer(Arc::clone(&provider))),
     };
     Ok(builder.dangerous().with_custom_certificate_verifier(presented.recording_verifier(verifier, listed)))
-}
-
-fn with_h3_protocol(mut config: ClientConfig, key_log: bool) -> ClientConfig {
-    config.alpn_protocols = vec![ALPN_H3.to_vec()];
-    if key_log {
-        config.key_log = Arc::new(KeyLogFile::new());
-    }
-    config
 }
 
 /// Loads the system's trusted roots.

@@ -73,7 +73,7 @@ mod tests {
 
     /// A ClientHello with `parameters` bytes of transport parameters.
     fn hello(name: &str, parameters: usize) -> Vec<u8> {
-        let config = Arc::new(client_config(&ServerTrust::Insecure, false).unwrap());
+        let config = Arc::new(client_config(&ServerTrust::Insecure).unwrap());
         let name = rustls::pki_types::ServerName::try_from(name.to_owned()).unwrap();
         let mut client = ClientConnection::new(config, Version::V1, name, vec![0; parameters]).unwrap();
         let mut hello = Vec::new();

@@ -127,7 +127,7 @@ mod tests {
     use std::sync::Arc;
 
     fn hello(version: Version) -> Vec<u8> {
-        let config = Arc::new(client_config(&ServerTrust::Insecure, false).unwrap());
+        let config = Arc::new(client_config(&ServerTrust::Insecure).unwrap());
         let name = rustls::pki_types::ServerName::try_from("localhost").unwrap();
         let mut client = ClientConnection::new(config, version, name, vec![0; 40]).unwrap();
         let mut hello = Vec::new();

@@ -39,7 +39,7 @@ pub use certificate::{CertificateNames, LoadedCertificate};
 pub use certificate_error::{CertificateError, CertificateErrors};
 pub use certificate_warning::CertificateWarning;
 pub use challenge::challenge_config;
-pub use client::{ServerTrust, TrustError, client_config, client_config_recording, client_config_with_certificate};
+pub use client::{ServerTrust, TrustError, client_config, client_config_recording};
 pub use client_certificates::{CertificatePolicy, CertificateRequester, parse_subject};
 pub use metrics::TlsMetrics;
 pub use origin_tls::{OriginTlsFault, OriginTlsFiles, SystemRoots, take_rejection_reason};

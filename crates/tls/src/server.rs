@@ -181,7 +181,7 @@ mod tests {
     fn trusting(pem: &str) -> Arc<ClientConfig> {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(pem.as_bytes()).unwrap();
-        Arc::new(client_config(&ServerTrust::File(file.path().into()), false).unwrap())
+        Arc::new(client_config(&ServerTrust::File(file.path().into())).unwrap())
     }
 
     #[test]
@@ -199,16 +199,16 @@ mod tests {
         let server = server(&make_self_signed(["localhost"]).unwrap());
         let stranger = make_self_signed(["localhost"]).unwrap();
         assert!(shake(&server, &trusting(&stranger.cert_pem), "localhost").is_err());
-        let insecure = Arc::new(client_config(&ServerTrust::Insecure, false).unwrap());
+        let insecure = Arc::new(client_config(&ServerTrust::Insecure).unwrap());
         assert!(shake(&server, &insecure, "elsewhere.test").is_ok());
     }
 
     #[test]
     fn a_file_without_certificates_is_named() {
-        let missing = client_config(&ServerTrust::File("/nonexistent/ca.pem".into()), false).unwrap_err();
+        let missing = client_config(&ServerTrust::File("/nonexistent/ca.pem".into())).unwrap_err();
         assert!(missing.to_string().contains("/nonexistent/ca.pem"), "{missing}");
         let empty = tempfile::NamedTempFile::new().unwrap();
-        let error = client_config(&ServerTrust::File(empty.path().into()), false).unwrap_err();
+        let error = client_config(&ServerTrust::File(empty.path().into())).unwrap_err();
         assert!(error.to_string().contains("contains no usable certificate"), "{error}");
     }
 }

@@ -9,7 +9,7 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 pub(crate) mod client {
     /// A client's that trusts any certificate.
     pub(crate) fn tls_config(_cert_pem: &str) -> rustls::ClientConfig {
-        let mut config = super::client_config(&super::ServerTrust::Insecure, false).expect("a configuration");
+        let mut config = super::client_config(&super::ServerTrust::Insecure).expect("a configuration");
         config.resumption = rustls::client::Resumption::disabled();
         config
     }

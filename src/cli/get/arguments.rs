@@ -1,16 +1,14 @@
 //! Defines the arguments of `litequic get`.
 
-use super::values::{self, AddressOverride, HeaderField, UploadData};
-use super::write_out::{self, WriteOutTemplate};
+use super::values::{self, AddressOverride, HeaderField};
 use clap::Args;
 use http::{Method, Uri};
 use std::{path::PathBuf, time::Duration};
 
 const EXIT_CODES: &str = "Exit codes:\n  \
-    0   every response has a status below 400\n  \
-    1   a response has a status of 400 or above\n  \
+    0   the response has a status below 400\n  \
+    1   the response has a status of 400 or above\n  \
     64  the command line is invalid\n  \
-    66  the file to be sent cannot be read\n  \
     69  the server cannot be reached, is not trusted, or is too slow\n  \
     74  the output cannot be written\n  \
     76  the server violated HTTP/3, or truncated its response\n  \
@@ -18,24 +16,20 @@ const EXIT_CODES: &str = "Exit codes:\n  \
 
 /// Arguments of `litequic get`.
 #[derive(Debug, Args)]
-#[command(after_long_help = format!("{}\n\n{EXIT_CODES}", write_out::variables_help()))]
+#[command(after_long_help = EXIT_CODES)]
 pub struct GetArguments {
     /// https://HOST[:PORT][/PATH]; `https://` may be left out
     #[arg(value_name = "URL", value_parser = values::parse_url)]
     pub(super) url: Uri,
-    /// The method; without it GET, HEAD with --head, POST with --data, PUT with --upload-file.
+    /// The method; without it GET, HEAD with --head, POST with --data.
     #[arg(long, short = 'X', value_name = "METHOD", value_parser = values::parse_method)]
     pub(super) request: Option<Method>,
     /// A field of the request, such as "Accept: text/html"; Host replaces the URL's. May be given several times.
     #[arg(long, short = 'H', value_name = "FIELD", value_parser = values::parse_header_field)]
     pub(super) header: Vec<HeaderField>,
-    /// Send this text, or the content of FILE for @FILE, unchanged. Content-Type is that of a form unless --header sets
-    /// another.
-    #[arg(long, short = 'd', value_name = "DATA", value_parser = values::parse_data, conflicts_with_all = ["upload_file", "head"])]
-    pub(super) data: Option<UploadData>,
-    /// Send this file as the body, while it is read; - is standard input.
-    #[arg(long, short = 'T', value_name = "FILE", conflicts_with = "head")]
-    pub(super) upload_file: Option<PathBuf>,
+    /// Send this text as the body. Content-Type is that of a form unless --header sets another.
+    #[arg(long, short = 'd', value_name = "TEXT", conflicts_with = "head")]
+    pub(super) data: Option<String>,
     /// Request the header only, with HEAD.
     #[arg(long, short = 'I')]
     pub(super) head: bool,
@@ -45,16 +39,9 @@ pub struct GetArguments {
     /// Write the body, and nothing else, to this file; - is standard output.
     #[arg(long, short, value_name = "FILE")]
     pub(super) output: Option<PathBuf>,
-    /// After each request, print this text to standard output. Variables such as %{http_code} and %{time_total} are
-    /// listed below; @FILE is read from a file.
-    #[arg(long, short = 'w', value_name = "FORMAT", value_parser = WriteOutTemplate::read_template)]
-    pub(super) write_out: Option<WriteOutTemplate>,
-    /// Print details to standard error: handshake, certificate, transport parameters, packets, request and response.
+    /// Print details to standard error: handshake, certificate, transport parameters, request and response.
     #[arg(long, short)]
     pub(super) verbose: bool,
-    /// Number of requests, one after the other, on one connection.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
-    pub(super) repeat: u32,
     /// Accept any certificate: for tests, never across a network.
     #[arg(long, short = 'k', conflicts_with = "ca")]
     pub(super) insecure: bool,
@@ -73,10 +60,7 @@ pub struct GetArguments {
     /// Time limit of lookup and handshake together, over all addresses of the name.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = values::parse_timeout)]
     pub(super) connect_timeout: Duration,
-    /// Time limit of each request, for the first one including the connection; 0 is no limit.
+    /// Time limit of the request, including the connection; 0 is no limit.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = values::parse_timeout)]
     pub(super) timeout: Duration,
-    /// Write TLS secrets to the file that SSLKEYLOGFILE names.
-    #[arg(long)]
-    pub(super) key_log: bool,
 }

@@ -13,8 +13,6 @@ pub(super) enum GetError {
     Url(String),
     #[error("{0:?} is not a host")]
     Host(String),
-    #[error("standard input can be sent once: --repeat needs a file")]
-    Repeat,
     #[error("cannot resolve {host}: {source}")]
     Lookup { host: String, source: io::Error },
     #[error("{0} has no address")]
@@ -30,8 +28,6 @@ pub(super) enum GetError {
     Certificate { host: String, address: SocketAddr, reason: CertificateRejection },
     #[error(transparent)]
     Client(#[from] ClientError),
-    #[error("cannot read {from}: {source}")]
-    Input { from: String, source: io::Error },
     #[error("cannot write {to}: {source}")]
     Output { to: String, source: io::Error },
     #[error("no response within {}", humantime::format_duration(*.0))]
@@ -43,7 +39,7 @@ pub(super) enum GetError {
 impl From<&GetError> for Exit {
     fn from(error: &GetError) -> Self {
         match error {
-            GetError::Url(_) | GetError::Host(_) | GetError::Repeat => Self::Usage,
+            GetError::Url(_) | GetError::Host(_) => Self::Usage,
             GetError::Trust(_) => Self::Config,
             GetError::Lookup { .. }
             | GetError::NoAddress(_)
@@ -52,7 +48,6 @@ impl From<&GetError> for Exit {
             | GetError::NoResponse(_)
             | GetError::NotWhole { .. } => Self::Unavailable,
             GetError::Client(_) => Self::Protocol,
-            GetError::Input { .. } => Self::Input,
             GetError::Output { .. } => Self::Output,
         }
     }

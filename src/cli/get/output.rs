@@ -24,7 +24,6 @@ pub(super) struct ResponseOutput {
     gathered: BytesMut,
     name: String,
     headers: bool,
-    to_file: bool,
 }
 
 const STDOUT: &str = "standard output";
@@ -48,14 +47,8 @@ impl ResponseOutput {
             writer: Some(writer),
             gathered: BytesMut::new(),
             headers: headers || file.is_none(),
-            to_file: named.is_some(),
             name,
         })
-    }
-
-    /// Returns whether the output is a file, not standard output.
-    pub(super) const fn is_file(&self) -> bool {
-        self.to_file
     }
 
     pub(super) async fn write_response_head(&mut self, response: &Response<()>) -> Result<(), GetError> {
@@ -126,13 +119,6 @@ fn write_pieces(mut to: Box<dyn Write + Send>, mut pieces: mpsc::Receiver<Bytes>
         to.flush()?;
     }
     Ok(())
-}
-
-/// Writes `text` to standard output, to which nothing else goes meanwhile.
-pub(super) fn print_to_stdout(text: &str) -> Result<(), GetError> {
-    let mut stdout = io::stdout();
-    let outcome = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
-    outcome.map_err(|source| GetError::Output { to: STDOUT.into(), source })
 }
 
 /// Returns whether the reader of standard output has closed it, which is no error: `| head`.

@@ -2,8 +2,8 @@
 
 use super::GetArguments;
 use super::get_error::GetError;
-use super::upload::UploadSource;
-use super::values::{HeaderField, UploadData};
+use super::values::HeaderField;
+use bytes::Bytes;
 use http::{
     HeaderMap, HeaderValue, Method, Request, Uri, header,
     uri::{Authority, Parts},
@@ -24,17 +24,8 @@ pub(super) fn server_of_url(url: &Uri) -> Result<(&str, u16), GetError> {
     Ok((host, url.port_u16().unwrap_or(HTTPS_PORT)))
 }
 
-/// Source of the request's body.
-pub(super) fn upload_source(arguments: &GetArguments) -> UploadSource {
-    match (&arguments.data, &arguments.upload_file) {
-        (Some(UploadData::Text(text)), _) => UploadSource::Text(text.clone()),
-        (Some(UploadData::File(file)), _) | (None, Some(file)) => UploadSource::from_path(file),
-        (None, None) => UploadSource::Nothing,
-    }
-}
-
-/// Builds the request, but for the length of its body. `Host` becomes `:authority`.
-pub(super) fn request_from_arguments(arguments: &GetArguments) -> Result<Request<()>, GetError> {
+/// Builds the request with its body. `Host` becomes `:authority`.
+pub(super) fn request_from_arguments(arguments: &GetArguments) -> Result<Request<Bytes>, GetError> {
     let mut headers = HeaderMap::new();
     let mut url = arguments.url.clone();
     for HeaderField(name, value) in &arguments.header {
@@ -45,16 +36,16 @@ pub(super) fn request_from_arguments(arguments: &GetArguments) -> Result<Request
             headers.append(name, value.clone());
         }
     }
-    let default = match (arguments.head, &arguments.data, &arguments.upload_file) {
-        (true, ..) => Method::HEAD,
-        (false, Some(_), _) => Method::POST,
-        (false, None, Some(_)) => Method::PUT,
-        (false, None, None) => Method::GET,
+    let default = match (arguments.head, &arguments.data) {
+        (true, _) => Method::HEAD,
+        (false, Some(_)) => Method::POST,
+        (false, None) => Method::GET,
     };
-    if arguments.data.is_some() && !headers.contains_key(header::CONTENT_TYPE) {
-        headers.insert(header::CONTENT_TYPE, FORM_TYPE);
+    if let Some(data) = &arguments.data {
+        headers.entry(header::CONTENT_TYPE).or_insert(FORM_TYPE);
+        headers.insert(header::CONTENT_LENGTH, data.len().into());
     }
-    let mut request = Request::new(());
+    let mut request = Request::new(arguments.data.clone().unwrap_or_default().into());
     *request.method_mut() = arguments.request.clone().unwrap_or(default);
     *request.uri_mut() = url;
     *request.headers_mut() = headers;

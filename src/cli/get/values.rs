@@ -1,8 +1,7 @@
 //! Parses the values of the command line's arguments, as curl has them.
 
-use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, Uri, header, uri::InvalidUri};
-use std::{net::IpAddr, path::PathBuf};
+use std::net::IpAddr;
 
 /// Address that replaces the lookup of a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,21 +59,6 @@ pub(super) fn parse_method(text: &str) -> Result<Method, String> {
 /// Parses a duration; 0 means no limit.
 pub(super) fn parse_timeout(text: &str) -> Result<std::time::Duration, String> {
     if text == "0" { Ok(std::time::Duration::ZERO) } else { humantime::parse_duration(text).map_err(|e| e.to_string()) }
-}
-
-/// Argument of `--data`: text, or a file after an `@`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum UploadData {
-    Text(Bytes),
-    File(PathBuf),
-}
-
-/// Parses `TEXT` or `@FILE`.
-pub(super) fn parse_data(text: &str) -> Result<UploadData, std::convert::Infallible> {
-    Ok(match text.strip_prefix('@') {
-        Some(file) => UploadData::File(file.into()),
-        None => UploadData::Text(Bytes::copy_from_slice(text.as_bytes())),
-    })
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
 //! Prints the trace of `--verbose` on standard error, in curl's format: `*` before facts about the connection, `>`
 //! before sent lines, `<` before received ones.
 
+use bytes::Bytes;
 use http::{HeaderMap, Request, Response, header};
 use litequic_http3::settings::Settings;
-use litequic_quic::{ObservedConnection, PacketDirection, TransportParameters};
+use litequic_quic::{ObservedConnection, TransportParameters};
 use litequic_tls::{self as tls, PresentedCertificate};
 use std::{
     io::{self, Write},
@@ -24,7 +25,7 @@ impl VerboseTrace {
         self.print_marked('*', texts);
     }
 
-    pub(super) fn print_request(self, request: &Request<()>) {
+    pub(super) fn print_request(self, request: &Request<Bytes>) {
         self.print_marked('>', || request_lines(request));
     }
 
@@ -46,7 +47,7 @@ impl VerboseTrace {
     }
 }
 
-fn request_lines(request: &Request<()>) -> Vec<String> {
+fn request_lines(request: &Request<Bytes>) -> Vec<String> {
     let uri = request.uri();
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
     let authority = uri.authority().map_or("", |authority| authority.as_str());
@@ -76,14 +77,14 @@ fn escape_controls(text: &str) -> String {
 /// Lines about a completed handshake.
 pub(super) fn connection_facts(
     seen: &ObservedConnection,
-    local: Option<SocketAddr>,
-    remote: Option<SocketAddr>,
+    connection: &s2n_quic::Connection,
     took: Duration,
     certificate: Vec<String>,
 ) -> Vec<String> {
-    let address = |address: Option<SocketAddr>| address.map_or_else(|| "?".into(), |address| address.to_string());
+    let text = |address: Result<SocketAddr, _>| address.map_or_else(|_| "?".into(), |address| address.to_string());
+    let (local, remote) = (text(connection.local_addr()), text(connection.remote_addr()));
     let mut lines = vec![
-        format!("Connected to {} from {} in {:.1} ms", address(remote), address(local), took.as_secs_f64() * 1000.0),
+        format!("Connected to {remote} from {local} in {:.1} ms", took.as_secs_f64() * 1000.0),
         format!(
             "TLS 1.3, {}, {}, ALPN {}",
             seen.cipher_suite.unwrap_or("?"),
@@ -95,7 +96,6 @@ pub(super) fn connection_facts(
     lines.push("Transport parameters (client, server):".into());
     let server = seen.server_parameters.unwrap_or_default();
     lines.extend(parameter_lines(&seen.own_parameters, &server));
-    lines.extend(packet_lines(seen));
     lines
 }
 
@@ -122,19 +122,6 @@ fn parameter_lines(client: &TransportParameters, server: &TransportParameters) -
     client.compare_with(server).map(|(name, client, server)| format!("  {name}: {client}, {server}")).collect()
 }
 
-/// Lines about the packets of the handshake with their frames, in the order in which they were sent and received.
-pub(super) fn packet_lines(seen: &ObservedConnection) -> Vec<String> {
-    let title = if seen.packets.is_empty() { "Packets of the handshake: none" } else { "Packets of the handshake:" };
-    let packets = seen.packets.iter().map(|packet| {
-        let mark = match packet.direction {
-            PacketDirection::Sent => "sent",
-            PacketDirection::Received => "received",
-        };
-        format!("  {mark} {}: {}", packet.name, packet.frames.join(", "))
-    });
-    [title.to_owned()].into_iter().chain(packets).collect()
-}
-
 /// Line about the server's settings of HTTP/3.
 pub(super) fn settings_line(settings: &Settings) -> String {
     let size = settings.max_field_section_size.map_or_else(|| "unlimited".into(), |bytes| format!("{bytes} bytes"));
@@ -152,11 +139,10 @@ pub(super) fn settings_line(settings: &Settings) -> String {
 mod tests {
     use super::*;
     use http::{HeaderValue, Uri};
-    use litequic_quic::ObservedPacket;
 
     #[test]
     fn requests_and_responses_are_printed_as_curl_does() {
-        let mut request = Request::new(());
+        let mut request = Request::new(Bytes::new());
         *request.uri_mut() = Uri::from_static("https://example.com:8443/a?b");
         request.headers_mut().insert("x-a", HeaderValue::from_bytes(b"b\tc\xff").unwrap());
         let expected = ["GET /a?b HTTP/3", "host: example.com:8443", "x-a: b\\tc\u{fffd}", ""];
@@ -168,17 +154,5 @@ mod tests {
     #[test]
     fn control_characters_are_escaped_in_the_trace() {
         assert_eq!(escape_controls("a\u{1b}[31mä\"\\"), "a\\u{1b}[31mä\"\\");
-    }
-
-    #[test]
-    fn a_handshake_is_printed_with_unknown_values() {
-        let mut seen = ObservedConnection::default();
-        let lines = connection_facts(&seen, None, None, Duration::from_micros(1500), Vec::new());
-        assert_eq!(&lines[..2], ["Connected to ? from ? in 1.5 ms", "TLS 1.3, ?, ?, ALPN ?"]);
-        assert_eq!(lines.last().unwrap(), "Packets of the handshake: none");
-        let frames = vec!["CRYPTO 0+300".to_owned(), "PADDING 880".into()];
-        seen.packets.push(ObservedPacket { direction: PacketDirection::Sent, name: "Initial 0".into(), frames });
-        let expected = ["Packets of the handshake:", "  sent Initial 0: CRYPTO 0+300, PADDING 880"];
-        assert_eq!(packet_lines(&seen), expected);
     }
 }

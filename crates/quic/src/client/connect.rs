@@ -146,9 +146,9 @@ pub async fn connect_client(
     };
     let attempt = client.connect(Connect::new(address).with_server_name(server_name));
     let began = Instant::now();
-    let late = |timeout| match observer.observed_state().first_received {
-        Some(_) => ConnectError::Timeout { address, timeout },
-        None => ConnectError::Silent { address, timeout },
+    let late = |timeout| match observer.observed_state().received {
+        true => ConnectError::Timeout { address, timeout },
+        false => ConnectError::Silent { address, timeout },
     };
     tokio::select! {
         source = unreachable => Err(ConnectError::Unreachable { address, source }),

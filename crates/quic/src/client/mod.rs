@@ -6,5 +6,5 @@ mod port_unreachable;
 mod transport_parameters;
 
 pub use connect::{ConnectError, connect_client};
-pub use observer::{ObservedConnection, ObservedPacket, Observer, PacketCounts, PacketDirection, RttEstimate};
+pub use observer::{ObservedConnection, Observer};
 pub use transport_parameters::TransportParameters;

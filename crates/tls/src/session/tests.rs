@@ -81,7 +81,7 @@ fn made() -> &'static SelfSigned {
 
 /// Returns a client's configuration that stores tickets.
 fn client() -> Arc<ClientConfig> {
-    Arc::new(client_config(&ServerTrust::Insecure, false).unwrap())
+    Arc::new(client_config(&ServerTrust::Insecure).unwrap())
 }
 
 fn connect(config: &Arc<ClientConfig>) -> ClientConnection {
@@ -290,7 +290,7 @@ fn a_client_that_breaks_the_rules_gets_the_reason() {
 
 #[test]
 fn a_missing_common_protocol_is_reported_with_the_server_name() {
-    let mut config = client_config(&ServerTrust::Insecure, false).unwrap();
+    let mut config = client_config(&ServerTrust::Insecure).unwrap();
     config.alpn_protocols = vec![b"h2".to_vec()];
     let shaken = shake(&mut session(&mut tls(made())), connect(&Arc::new(config)), usize::MAX);
     assert_eq!(shaken.outcome.unwrap_err().code.as_u64(), 0x178);

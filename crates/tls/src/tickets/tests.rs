@@ -107,7 +107,7 @@ fn server(tickets: Arc<dyn ProducesTickets>) -> Arc<ServerConfig> {
 }
 
 fn client() -> ClientConfig {
-    client_config(&ServerTrust::Insecure, false).unwrap()
+    client_config(&ServerTrust::Insecure).unwrap()
 }
 
 /// Performs a handshake in memory and returns its tickets.

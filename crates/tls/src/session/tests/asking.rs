@@ -1,7 +1,7 @@
 //! Tests sessions that request a client's certificate.
 
 use super::*;
-use crate::{CertificateRequester, ClientAuthorities, client_config_with_certificate};
+use crate::{CertificateRequester, ClientAuthorities, PresentedCertificate, client_config_recording};
 use litequic_config::{CertificateFiles, ClientCertificates};
 use std::{
     io::Write,
@@ -33,7 +33,7 @@ fn asking(made: &SelfSigned, policy: impl Fn(Option<&str>) -> CertificateRequest
 fn client_as(made: &SelfSigned) -> Arc<ClientConfig> {
     let (cert, key) = (file(&made.cert_pem), file(&made.key_pem));
     let files = CertificateFiles { cert: cert.path().into(), key: key.path().into() };
-    Arc::new(client_config_with_certificate(&files, &ServerTrust::Insecure, false).unwrap())
+    Arc::new(client_config_recording(Some(&files), &ServerTrust::Insecure, &PresentedCertificate::default()).unwrap())
 }
 
 #[test]

@@ -4,6 +4,7 @@
 use crate::support::{
     DEADLINE,
     client::{Client, Quic},
+    faults::serve_faults,
     io_key, needs,
     nginx::Nginx,
     origin::Always,
@@ -13,7 +14,7 @@ use crate::support::{
 };
 use bytes::{Buf, Bytes};
 use http::Method;
-use litequic::{app::WorkerMetrics, cli::demo::origin::DemoOrigin};
+use litequic::app::WorkerMetrics;
 use litequic_config::{Config, HealthCheck, OriginAddress, WorkerCount};
 use litequic_proxy::{ServerMetrics, ServerName};
 use litequic_tls::make_self_signed;
@@ -62,10 +63,10 @@ impl Mortal {
         let thread = thread::spawn(move || {
             let runtime = Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
-                let (address, serving) = DemoOrigin::bind_origin(wanted).await.unwrap();
-                bound.send(address).unwrap();
+                let listener = TcpListener::bind(wanted).await.unwrap();
+                bound.send(listener.local_addr().unwrap()).unwrap();
                 tokio::select! {
-                    () = serving => {}
+                    () = serve_faults(listener) => {}
                     _ = stopped => {}
                 }
             });

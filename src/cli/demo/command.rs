@@ -128,8 +128,8 @@ fn welcome_text(address: SocketAddr, origin: &OriginAddress, embedded: bool, cer
         // Writing to a String cannot fail.
         let _ = writeln!(
             text,
-            "The origin has /bytes/N (say /bytes/100M), /echo and /sink for uploads, /slow/MS, /drip/N/MS, /headers,\n\
-             /status/CODE, /early-hints, /trailers, and /fail/close, /fail/truncate, /fail/garbage.\n"
+            "The origin has /bytes/N (say /bytes/100M), /echo and /sink for uploads, /slow/MS, /headers,\n\
+             /status/CODE and /early-hints.\n"
         );
     }
     text

@@ -1,5 +1,5 @@
-//! Serves the origin of `litequic demo`: an HTTP/1.1 server with a page to look at, bodies to measure with, and every
-//! way for an origin to fail. It depends on no other module of litequic, as a real origin would not.
+//! Serves the origin of `litequic demo`: an HTTP/1.1 server with a page to look at and bodies to measure with.
+//! It depends on no other module of litequic, as a real origin would not.
 //!
 //! | path | answer |
 //! |---|---|
@@ -9,24 +9,19 @@
 //! | `/echo` (POST, PUT) | the request's body, streamed back |
 //! | `/sink` (POST, PUT) | how many bytes the request's body had, and their SHA-256 |
 //! | `/slow/MS` | after MS milliseconds |
-//! | `/drip/N/MS` | N chunks, one each MS milliseconds |
 //! | `/status/CODE` | with that status |
 //! | `/headers` | the request's header as text |
-//! | `/trailers` | a body with a trailer, for clients that send `TE: trailers` |
 //! | `/early-hints` | 103, then 200 |
-//! | `/fail/close` | none: the connection is closed |
-//! | `/fail/truncate` | a body shorter than its `Content-Length` |
-//! | `/fail/garbage` | bytes that are not HTTP |
 
 mod answer;
 mod byte_pattern;
 mod injecting_stream;
 mod page;
 
-use answer::answer_request;
+pub use answer::{DemoAnswer, DemoBody, DemoFailure, answer_request};
 use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use injecting_stream::InjectingStream;
+pub use injecting_stream::{InjectedBytes, InjectingStream};
 use std::{io, net::SocketAddr, time::Duration};
 use tokio::{
     net::{TcpListener, TcpStream},

@@ -9,6 +9,7 @@ pub(crate) mod cable;
 pub(crate) mod chromium;
 pub(crate) mod client;
 pub(crate) mod collector;
+pub(crate) mod faults;
 pub(crate) mod http2;
 pub(crate) mod initial;
 pub(crate) mod link;

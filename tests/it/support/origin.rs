@@ -1,8 +1,7 @@
-//! Origins that a test plays itself, byte for byte, and the demo's, which answers by itself.
+//! Origins that a test plays itself, byte for byte, and one that answers by itself.
 
-use super::{ports::free_tcp_port, within};
+use super::{faults::serve_faults, ports::free_tcp_port, within};
 use futures_util::FutureExt;
-use litequic::cli::demo::origin::DemoOrigin;
 use std::{
     net::{Ipv4Addr, SocketAddr},
     sync::{
@@ -16,11 +15,12 @@ use tokio::{
     task::{AbortHandle, JoinSet},
 };
 
-/// The demo's origin: `/bytes/N`, `/echo`, `/sink`, `/drip/N/MS`, `/status/CODE` and so on. Ends with the test's
-/// runtime.
+/// The demo's origin with faults: `/bytes/N`, `/echo`, `/sink`, `/drip/N/MS`, `/status/CODE` and so on. Ends with the
+/// test's runtime.
 pub(crate) async fn demo() -> SocketAddr {
-    let (address, serving) = DemoOrigin::bind_origin((Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
-    tokio::spawn(serving);
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(serve_faults(listener));
     address
 }
 

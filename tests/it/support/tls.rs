@@ -35,7 +35,7 @@ pub(crate) fn config(cert_pem: &str, protocols: &[&str]) -> ClientConfig {
 
 /// The same of a client that trusts any certificate: for a process whose certificate the test does not have.
 pub(crate) fn credulous(protocols: &[&str]) -> ClientConfig {
-    let mut config = client_config(&ServerTrust::Insecure, false).unwrap();
+    let mut config = client_config(&ServerTrust::Insecure).unwrap();
     config.alpn_protocols = protocols.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
     config
 }

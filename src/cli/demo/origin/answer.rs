@@ -7,31 +7,25 @@ use super::{
 };
 use aws_lc_rs::digest;
 use bytes::Bytes;
-use futures_util::stream;
 use http::{
-    HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode,
-    header::{
-        ACCEPT_RANGES, ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, IF_RANGE, RANGE,
-        TRAILER,
-    },
+    HeaderMap, HeaderValue, Method, Request, Response, StatusCode,
+    header::{ACCEPT_RANGES, ALLOW, CACHE_CONTROL, CONTENT_RANGE, CONTENT_TYPE, IF_RANGE, RANGE},
 };
-use http_body::Frame;
-use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
+use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
 use hyper::body::Incoming;
-use std::{fmt::Write, io, time::Duration};
+use std::{fmt::Write, time::Duration};
 use tokio::time::sleep;
 
-type DemoBody = UnsyncBoxBody<Bytes, DemoFailure>;
-type DemoAnswer = Response<DemoBody>;
+/// Body of an answer.
+pub type DemoBody = UnsyncBoxBody<Bytes, DemoFailure>;
+/// Answer of the demo's origin.
+pub type DemoAnswer = Response<DemoBody>;
 
 /// Error that ends a connection, with or without a cause of its own.
-pub(super) type DemoFailure = Box<dyn std::error::Error + Send + Sync>;
+pub type DemoFailure = Box<dyn std::error::Error + Send + Sync>;
 
-/// Maximum delay of an answer, or of a chunk.
+/// Maximum delay of an answer.
 const MAX_WAIT_MS: u64 = 60_000;
-
-/// Maximum number of chunks of a dripping answer.
-const MAX_DROPS: u64 = 1_000;
 
 const TEXT_TYPE: &str = "text/plain; charset=utf-8";
 
@@ -39,11 +33,8 @@ const TEXT_TYPE: &str = "text/plain; charset=utf-8";
 ///
 /// # Errors
 ///
-/// An error is returned on purpose: hyper then closes the connection without an answer.
-pub(super) async fn answer_request(
-    request: Request<Incoming>,
-    ahead: InjectedBytes,
-) -> Result<DemoAnswer, DemoFailure> {
+/// The request's body broke off: hyper then closes the connection without an answer.
+pub async fn answer_request(request: Request<Incoming>, ahead: InjectedBytes) -> Result<DemoAnswer, DemoFailure> {
     let path = request.uri().path().to_owned();
     let segments: Vec<&str> = path.split('/').skip(1).collect();
     let takes_body = matches!(*segments, ["echo" | "sink"]);
@@ -62,21 +53,11 @@ pub(super) async fn answer_request(
         ["echo"] => echo_answer(request),
         ["sink"] => digest_answer(request.into_body()).await?,
         ["slow", wait] => delayed_answer(wait).await,
-        ["drip", drops, wait] => dripping_answer(drops, wait),
         ["status", code] => status_answer(code),
         ["headers"] => content_answer(TEXT_TYPE, header_text(&request)),
-        ["trailers"] => trailers_answer(),
         ["early-hints"] => {
             ahead.inject_bytes(b"HTTP/1.1 103 Early Hints\r\nlink: </image/0.svg>; rel=preload; as=image\r\n\r\n");
             text_answer(StatusCode::OK, "a 103 was sent first\n")
-        }
-        ["fail", "close"] => return Err("closed as asked".into()),
-        ["fail", "truncate"] => truncated_answer(),
-        ["fail", "garbage"] => {
-            ahead.inject_bytes(b"\x16\x03\x01 this is no HTTP\r\n\r\n");
-            let mut answer = text_answer(StatusCode::OK, "");
-            answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-            answer
         }
         _ => text_answer(StatusCode::NOT_FOUND, "not found\n"),
     })
@@ -153,24 +134,11 @@ async fn digest_answer(mut body: Incoming) -> Result<DemoAnswer, DemoFailure> {
 }
 
 async fn delayed_answer(wait: &str) -> DemoAnswer {
-    let Some(wait) = parse_wait(wait) else { return wait_error() };
-    sleep(wait).await;
-    text_answer(StatusCode::OK, format!("after {} ms\n", wait.as_millis()))
-}
-
-fn dripping_answer(drops: &str, wait: &str) -> DemoAnswer {
-    let Some(wait) = parse_wait(wait) else { return wait_error() };
-    let Some(drops) = drops.parse::<u64>().ok().filter(|drops| *drops <= MAX_DROPS) else {
-        return text_answer(StatusCode::BAD_REQUEST, format!("at most {MAX_DROPS} drops\n"));
+    let Some(wait) = wait.parse().ok().filter(|wait| *wait <= MAX_WAIT_MS) else {
+        return text_answer(StatusCode::BAD_REQUEST, format!("a wait is in milliseconds, at most {MAX_WAIT_MS}\n"));
     };
-    let drops = stream::unfold(0, move |drop| async move {
-        if drop == drops {
-            return None;
-        }
-        sleep(wait).await;
-        Some((Ok::<_, DemoFailure>(Frame::data(format!("drop {drop}\n").into())), drop + 1))
-    });
-    streamed_text(StreamBody::new(drops).boxed_unsync())
+    sleep(Duration::from_millis(wait)).await;
+    text_answer(StatusCode::OK, format!("after {wait} ms\n"))
 }
 
 fn status_answer(code: &str) -> DemoAnswer {
@@ -193,49 +161,6 @@ fn header_text(request: &Request<Incoming>) -> String {
     list
 }
 
-/// Answers with a trailer. hyper sends an announced trailer to a client that sent `TE: trailers` (RFC 9110 §6.5.1).
-fn trailers_answer() -> DemoAnswer {
-    let trailer = HeaderName::from_static("x-demo-trailer");
-    let mut fields = HeaderMap::new();
-    fields.insert(trailer.clone(), HeaderValue::from_static("the end"));
-    let frames = [Frame::data(Bytes::from_static(b"a trailer follows\n")), Frame::trailers(fields)];
-    let mut answer = streamed_text(StreamBody::new(stream::iter(frames.map(Ok))).boxed_unsync());
-    answer.headers_mut().insert(TRAILER, trailer.into());
-    answer
-}
-
-/// Sends 10 of 1000 bytes, and then closes the connection.
-fn truncated_answer() -> DemoAnswer {
-    let pieces = stream::unfold(0, |piece| async move {
-        match piece {
-            0 => Some((Ok(Frame::data(Bytes::from_static(b"truncated\n"))), 1)),
-            // hyper writes the first piece before the connection closes.
-            1 => {
-                sleep(Duration::from_millis(20)).await;
-                Some((Err(DemoFailure::from(io::Error::other("truncated as asked"))), 2))
-            }
-            _ => None,
-        }
-    });
-    let mut answer = streamed_text(StreamBody::new(pieces).boxed_unsync());
-    answer.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(1000));
-    answer
-}
-
-fn parse_wait(text: &str) -> Option<Duration> {
-    text.parse().ok().filter(|wait| *wait <= MAX_WAIT_MS).map(Duration::from_millis)
-}
-
-fn wait_error() -> DemoAnswer {
-    text_answer(StatusCode::BAD_REQUEST, format!("a wait is in milliseconds, at most {MAX_WAIT_MS}\n"))
-}
-
-fn streamed_text(body: DemoBody) -> DemoAnswer {
-    let mut answer = Response::new(body);
-    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(TEXT_TYPE));
-    answer
-}
-
 fn content_answer(content_type: &'static str, body: String) -> DemoAnswer {
     let mut answer = Response::new(full_body(body));
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
@@ -243,8 +168,9 @@ fn content_answer(content_type: &'static str, body: String) -> DemoAnswer {
 }
 
 fn text_answer(status: StatusCode, body: impl Into<Bytes>) -> DemoAnswer {
-    let mut answer = streamed_text(full_body(body));
-    *answer.status_mut() = status;
+    let mut answer = empty_answer(status);
+    *answer.body_mut() = full_body(body);
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(TEXT_TYPE));
     answer
 }
 

@@ -1,4 +1,4 @@
-//! Injects bytes that hyper would not write into a connection: 103 and garbage.
+//! Injects bytes that hyper would not write into a connection: 103 (Early Hints).
 
 use bytes::{Buf, Bytes};
 use std::{
@@ -14,24 +14,25 @@ use tokio::{
 
 /// Bytes that are sent before the answer that hyper writes next.
 #[derive(Debug, Clone, Default)]
-pub(super) struct InjectedBytes(Arc<Mutex<Bytes>>);
+pub struct InjectedBytes(Arc<Mutex<Bytes>>);
 
 impl InjectedBytes {
     /// Sets the bytes to send first. hyper requests one answer at a time, so no other is in progress.
-    pub(super) fn inject_bytes(&self, bytes: &'static [u8]) {
+    pub fn inject_bytes(&self, bytes: &'static [u8]) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Bytes::from_static(bytes);
     }
 }
 
 /// Connection that writes [`InjectedBytes`] before anything else.
 #[derive(Debug)]
-pub(super) struct InjectingStream {
+pub struct InjectingStream {
     stream: TcpStream,
     ahead: InjectedBytes,
 }
 
 impl InjectingStream {
-    pub(super) fn new(stream: TcpStream) -> (Self, InjectedBytes) {
+    /// Wraps a connection.
+    pub fn new(stream: TcpStream) -> (Self, InjectedBytes) {
         let ahead = InjectedBytes::default();
         (Self { stream, ahead: ahead.clone() }, ahead)
     }

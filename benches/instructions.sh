@@ -123,7 +123,7 @@ for case in "${cases[@]}"; do
     if [[ $case == *sampled ]]; then
         ratio=0
         [[ $case == *-unsampled ]] || ratio=1
-        url+=$'\n\n[traces]\n'"endpoint = \"http://127.0.0.1:$origin\""$'\n'"ratio = $ratio"$'\nmax_per_second = 1000000'
+        url+=$'\n\n[traces]\n'"endpoint = \"http://127.0.0.1:$origin\""$'\n'"ratio = $ratio"
         suffix=", with traces, ratio $ratio"
     fi
     if [[ $case == *-unordered ]]; then

@@ -187,7 +187,7 @@ fn what_the_examples_do_not_show_is_read_as_well() {
     };
     assert_eq!(config.routes, [route]);
     assert_eq!(config.origins["socket"].servers[0].to_string(), "unix:/etc/app.sock");
-    assert_eq!(config.origins["socket"].max_age, None);
+    assert_eq!(config.origins["socket"].idle_timeout.as_secs(), 1);
     let servers = &config.origins["servers"];
     assert_eq!(servers.servers.len(), 2);
     assert_eq!((servers.balance, servers.eject_after, servers.retry_share), (Balance::LeastRequests, None, None));
@@ -218,8 +218,8 @@ fn what_the_examples_do_not_show_is_read_as_well() {
         priorities: false,
     };
     assert_eq!(servers.path_reading, PathReading::Raw);
-    let Limits { retry_handshakes, stream_send_buffer, max_lingering_bytes, .. } = config.limits;
-    assert_eq!((retry_handshakes, stream_send_buffer, max_lingering_bytes), (0, 3 << 27, 0));
+    let Limits { retry_handshakes, stream_send_buffer, .. } = config.limits;
+    assert_eq!((retry_handshakes, stream_send_buffer), (0, 3 << 27));
     assert_eq!(config.litequic, litequic);
     assert_eq!(config.trusted_proxies[0].prefix, 32);
 }

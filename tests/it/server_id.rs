@@ -186,7 +186,7 @@ async fn a_reload_shows_the_server_id_and_when_former_ids_end() {
     let layout = "16 bytes: rotation 0, server ID 8, nonce 7, no key";
     assert!(checked.contains(&format!("connection IDs: 0x0102030405060708, {layout}")), "{checked}");
 
-    let process = setup.start(origin, &server_id(0, ", lifetime = \"1h\"")).await;
+    let process = setup.start(origin, &server_id(0, "")).await;
     process.await_stderr(layout);
     let client = setup.client().await;
     let admin = SocketAddr::from((Ipv4Addr::LOCALHOST, admin));
@@ -198,7 +198,7 @@ async fn a_reload_shows_the_server_id_and_when_former_ids_end() {
     assert_eq!((shown["id"].as_str(), shown["layout"].as_str()), (Some("0x0102030405060708"), Some(layout)));
     assert!(shown["former_until"].is_null());
 
-    setup.configure(origin, &server_id(1, ", lifetime = \"1h\""));
+    setup.configure(origin, &server_id(1, ""));
     let (code, answer) = ask(admin, "POST /reload").await;
     assert_eq!(code, 200, "{answer}");
     assert!(answer.contains("listen.server_id.rotation: 0 → 1; connection IDs issued before expire by 20"), "{answer}");

@@ -51,8 +51,8 @@ pub use listen::{Listen, WorkerCount};
 pub use log::{LogConfig, LogFormat, LogSeverity};
 pub use match_conditions::{MatchConditions, Specificity, ValuePattern};
 pub use origin::{
-    AmbiguousFields, Balance, CheckIdle, HealthCheck, OriginAddress, OriginAddressError, OriginConfig, OriginServer,
-    OriginTls, PathReading, StatusRange, StatusRangeError, Sticky, StickyBy, TlsVersion,
+    AmbiguousFields, Balance, HealthCheck, OriginAddress, OriginAddressError, OriginConfig, OriginServer, OriginTls,
+    PathReading, StatusRange, StatusRangeError, Sticky, StickyBy, TlsVersion,
 };
 pub use rate_limit::{RateLimit, RateLimitBy};
 pub use reading::{ConfigFault, ConfigFaults, ConfigWarning, Network, find_foreign_variable, parse_listen_address};

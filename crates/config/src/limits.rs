@@ -15,7 +15,6 @@ use std::{net::IpAddr, ops::RangeInclusive, time::Duration};
 /// Range of `max_streams`: RFC 9114 §6.1 recommends at least 100, but a small device may need less; 2^60 is QUIC's
 /// bound (RFC 9000 §4.6).
 const STREAMS_RANGE: RangeInclusive<u64> = 1..=1_000_000;
-const REQUESTS_RANGE: RangeInclusive<u64> = 1..=1 << 60;
 /// Range of `max_header_bytes`: less than 1 KiB is too small for browsers, and a header is held in memory as a whole.
 const HEADER_BYTES_RANGE: RangeInclusive<u64> = KIB..=MIB;
 const HEADERS_RANGE: RangeInclusive<u64> = 1..=10_000;
@@ -61,7 +60,7 @@ keys! {
 
         // Connections do not live for ever, so that load spreads again after a scale-up.
         /// Requests on a connection in total. Then the client gets GOAWAY, and opens another connection.
-        max_requests: u64 = 1_000_000, number_kind(REQUESTS_RANGE), counted;
+        max_requests: u64 = 1_000_000, fixed_value(), no_key;
 
         // A browser that leaves a page cancels its open requests, `max_streams` at most, and a seek in a video cancels
         // one or two: a thousand at once are seven pages left within a second, and no user leaves one a second for
@@ -114,7 +113,7 @@ keys! {
 
         // A short video: browsers show a 413 only after sending everything (Chromium over HTTP/3). nginx limits only
         // time.
-        /// Bytes of a request's body that are discarded after the request was answered (`timeouts.lingering`). 0
+        /// Bytes of a request's body that are discarded after the request was answered (`lingering`). 0
         /// discards nothing.
         max_lingering_bytes: u64 = 64 * MIB, fixed_value(), no_key;
 

@@ -21,8 +21,6 @@ use std::{
     collections::BTreeSet, fmt, net::Ipv6Addr, ops::RangeInclusive, path::PathBuf, str::FromStr, time::Duration,
 };
 
-/// Range of `dns_interval`: a shorter one would query name servers without pause.
-const DNS_INTERVAL_RANGE: RangeInclusive<Duration> = Duration::from_secs(1)..=DAY;
 /// Range of the interval of health checks: shorter ones would be a load of their own.
 const HEALTH_INTERVAL_RANGE: RangeInclusive<Duration> = Duration::from_millis(100)..=DAY;
 /// Range of consecutive results: more would take too long.
@@ -115,15 +113,9 @@ keys! {
         /// litequic closes first.
         idle_timeout: Duration = Duration::from_secs(60), duration_kind(TIMEOUT_RANGE);
 
-        // A retriable request detects a closed connection itself, and saves a system call.
-        /// When litequic checks an idle connection before reuse, in case the origin has closed it or has sent
-        /// unrequested bytes. `unrepeatable`: before a request that cannot be retried, because it has a body or is not
-        /// idempotent; `always`: before each request, for origins that are not trusted.
-        check_idle: CheckIdle = CheckIdle::Unrepeatable, one_of(CheckIdle::NAMES);
-
         // After an hour, traffic moves to new addresses of a name.
         /// Age from which on a connection is not used again, so that new addresses of a name get traffic.
-        max_age: Option<Duration> = Some(Duration::from_secs(3600)), or_none(duration_kind(TIMEOUT_RANGE));
+        max_age: Option<Duration> = Some(Duration::from_secs(3600)), fixed_value(), no_key;
 
         // `max_age` already moves traffic to new addresses, and a new connection costs a round trip.
         /// Requests on a connection to a server. The connection is closed after the response to the last one (nginx'
@@ -133,7 +125,7 @@ keys! {
 
         // The DNS cache time of Kubernetes.
         /// Interval between two lookups of a server's name. An address that failed is tried last for the same time.
-        dns_interval: Duration = Duration::from_secs(30), duration_kind(DNS_INTERVAL_RANGE);
+        dns_interval: Duration = Duration::from_secs(30), fixed_value(), no_key;
 
         /// Decoding of paths by the origin. A request whose path the origin could read as another route's gets 400.
         /// `any`: percent-decoded, with slashes merged, without `;` parameters, with `\` as `/`, and case-insensitive;
@@ -415,28 +407,6 @@ impl AmbiguousFields {
     /// Name of the value in the configuration.
     pub fn treatment_name(self) -> &'static str {
         Self::NAMES.iter().find(|(_, known)| *known == self).map_or("", |(name, _)| name)
-    }
-}
-
-/// Requests before which an idle connection is checked: `check_idle`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CheckIdle {
-    /// Before every request.
-    Always,
-    /// Before requests that may not be retried.
-    Unrepeatable,
-}
-
-impl CheckIdle {
-    /// Values by their names in the configuration.
-    pub const NAMES: &[(&str, Self)] = &[("always", Self::Always), ("unrepeatable", Self::Unrepeatable)];
-
-    /// Name of the value in the configuration.
-    pub const fn check_idle_name(self) -> &'static str {
-        match self {
-            Self::Always => "always",
-            Self::Unrepeatable => "unrepeatable",
-        }
     }
 }
 

@@ -82,9 +82,6 @@ keys! {
         /// The realm of the password, which some clients show.
         users_realm: String = "restricted".into(), realm_kind();
 
-        /// Whether the origin gets `Authorization`, with the password.
-        users_keep_authorization: bool = false, boolean_kind();
-
         /// Sign-in by another server, which decides about each request of this route before its body is read.
         auth: Option<Auth> = None, custom_key(read_auth, format_auth);
 
@@ -221,9 +218,7 @@ pub(super) fn read_route(
         section.note_fault("intercept_errors", "has no effect without an error page", Some(expected), None);
     }
     if !section.has_key("users") {
-        for key in ["users_realm", "users_keep_authorization"] {
-            section.note_fault(key, "has no effect without users", None, None);
-        }
+        section.note_fault("users_realm", "has no effect without users", None, None);
     }
     for (n, token) in route.upgrade.iter().enumerate() {
         if route.upgrade.iter().take(n).any(|other| other == token) {

@@ -4,14 +4,13 @@ use crate::reading::{
     changes::Changes,
     name_kinds::path_kind,
     section::ConfigSection,
-    table::{KeyReader, KeyTable, derived_default, file_key, keys, optional_key},
-    value_kinds::{DAY, RawValue, ValueError, ValueKind, duration_kind, number_kind, text_kind},
+    table::{KeyReader, KeyTable, derived_default, file_key, fixed_value, keys, optional_key},
+    value_kinds::{DAY, RawValue, ValueError, ValueKind, number_kind, text_kind},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use std::{
     fmt,
     net::{Ipv4Addr, Ipv6Addr},
-    ops::RangeInclusive,
     path::PathBuf,
     time::Duration,
 };
@@ -55,7 +54,7 @@ keys! {
 
         /// The configuration rotation, the first three bits of each ID, by which balancers tell this configuration from
         /// the one before. To change the ID or the key, give balancers the new configuration under another number, then
-        /// reload, and remove the former one after `lifetime`. The load balancer of AWS supports only `0`.
+        /// reload, and remove the former one after a day. The load balancer of AWS supports only `0`.
         rotation: u8 = 0, number_kind(0..=6);
 
         /// Length of the nonce, the unique bytes of a connection ID after the server ID. The default is 15 minus the
@@ -70,7 +69,7 @@ keys! {
         // s2n-quic permits a day at most.
         /// Lifetime of a connection ID. Afterwards the client gets new ones. Balancers must keep a former configuration
         /// for this time.
-        lifetime: Duration = DAY, duration_kind(Self::LIFETIME_RANGE);
+        lifetime: Duration = DAY, fixed_value(), no_key;
     }
 }
 
@@ -117,9 +116,6 @@ impl fmt::Display for ServerIdBytes {
 }
 
 impl ServerId {
-    /// Range of `lifetime`: half of it is left to a client that is slow to answer; s2n-quic permits a day at most.
-    const LIFETIME_RANGE: RangeInclusive<Duration> = Duration::from_secs(300)..=DAY;
-
     /// Creates a server ID from hexadecimal `digits`, with a nonce of `nonce` bytes, encrypted if there is a key file.
     /// Lengths are not checked.
     pub fn from_digits(digits: &str, nonce: u8, key_file: Option<PathBuf>) -> Self {
@@ -165,7 +161,7 @@ impl ServerId {
     pub(super) fn idle_timeout_fault(&self, idle: Duration) -> Option<String> {
         let lifetime = humantime::format_duration(self.lifetime);
         let too_long = idle.saturating_add(RETIREMENT_TIME) >= self.lifetime;
-        too_long.then(|| format!("is not 30s shorter than listen.server_id.lifetime ({lifetime}): new connection IDs would keep idle connections open"))
+        too_long.then(|| format!("is not 30s shorter than the lifetime of connection IDs ({lifetime}): new connection IDs would keep idle connections open"))
     }
 }
 
@@ -363,11 +359,6 @@ mod tests {
             ),
             ("hex = \"01\"\nrotation = 7", "rotation = 7: too large; expected a number from 0 to 6"),
             (
-                "hex = \"01\"\nlifetime = \"4min\"",
-                "lifetime = \"4min\": too small; expected a duration from 5m to 1day",
-            ),
-            ("hex = \"01\"\nlifetime = \"25h\"", "too large; expected a duration from 5m to 1day"),
-            (
                 "base64 = \"${AWS_LBC_QUIC_SERVER_ID}\"",
                 "environment variable AWS_LBC_QUIC_SERVER_ID is not set; the AWS Load Balancer Controller injects it into pods with the annotation service.beta.kubernetes.io/aws-load-balancer-quic-enabled-containers",
             ),
@@ -381,11 +372,11 @@ mod tests {
 
     #[test]
     fn an_id_outlives_an_idle_connection() {
-        let with = |idle: &str| config(&format!("hex = \"01\"\nlifetime = \"5min\"\n[timeouts]\nidle = \"{idle}\""));
-        assert_eq!(with("4m 29s").unwrap().timeouts.idle, Duration::from_secs(269));
-        let message = with("4m 30s").unwrap_err();
+        let with = |idle: &str| config(&format!("hex = \"01\"\n[timeouts]\nidle = \"{idle}\""));
+        assert_eq!(with("23h 59m 29s").unwrap().timeouts.idle, Duration::from_secs(86_369));
+        let message = with("23h 59m 30s").unwrap_err();
         assert!(
-            message.contains("idle = \"4m 30s\": is not 30s shorter than listen.server_id.lifetime (5m)"),
+            message.contains("idle = \"23h 59m 30s\": is not 30s shorter than the lifetime of connection IDs (1day)"),
             "{message}"
         );
     }
@@ -400,11 +391,7 @@ mod tests {
         };
         let table = [
             ("hex = \"0103\"", "listen.server_id.hex: 0x0102 → 0x0103", true),
-            (
-                "hex = \"0102\"\nrotation = 1\nlifetime = \"1h\"",
-                "listen.server_id.rotation: 0 → 1; listen.server_id.lifetime: 1day → 1h",
-                true,
-            ),
+            ("hex = \"0102\"\nrotation = 1", "listen.server_id.rotation: 0 → 1", true),
             ("base64 = \"AQI=\"", "listen.server_id.hex: 0x0102 → none; listen.server_id.base64: none → AQI=", true),
             (
                 "hex = \"01\"",

@@ -2,16 +2,13 @@
 //! (`litequic_timeouts_total`).
 
 use crate::reading::{
-    table::keys,
+    table::{fixed_value, keys},
     value_kinds::{DAY, TIMEOUT_RANGE, duration_kind, or_none},
 };
 use std::{ops::RangeInclusive, time::Duration};
 
 /// Range of a drain's timeouts; zero continues at once.
 const DRAIN_RANGE: RangeInclusive<Duration> = Duration::ZERO..=DAY;
-
-/// Range of `lingering`; zero discards nothing.
-const LINGERING_RANGE: RangeInclusive<Duration> = Duration::ZERO..=DAY;
 
 keys! {
     /// Timeouts.
@@ -39,7 +36,7 @@ keys! {
         /// a 413, and at most 64 MiB of it: browsers read the answer only after they have sent the whole body. Then the
         /// stream is stopped (HTTP/3, HTTP/2), or the connection is closed (HTTP/1.1). 0 does so at once (HTTP/1.1:
         /// within 2 s).
-        lingering: Duration = Duration::from_secs(30), duration_kind(LINGERING_RANGE), counted;
+        lingering: Duration = Duration::from_secs(30), fixed_value(), no_key;
 
         // The default of nginx' send_timeout.
         /// A response's stream is reset if the client reads no byte of it for this time (write timeout).
@@ -77,7 +74,7 @@ keys! {
         // side ends at once; a vanished one would otherwise delay a drain for `tunnel`.
         /// A tunnel is reset at both ends after this time without a byte, if one side has ended and the other may
         /// still send.
-        tunnel_half_closed: Duration = Duration::from_secs(30), duration_kind(TIMEOUT_RANGE), counted;
+        tunnel_half_closed: Duration = Duration::from_secs(30), fixed_value(), no_key;
 
         // Two probe periods of a usual balancer would be 10 s; a sidecar needs no delay. With 0, Ctrl-C is not delayed.
         /// A drain sends its first GOAWAY after this time. `/readyz` fails from the start of the drain.

@@ -4,13 +4,11 @@ use super::access_log::Fraction;
 use super::rules::HeaderRules;
 use crate::reading::name_kinds::path_kind;
 use crate::reading::section::ConfigSection;
-use crate::reading::table::{KeyTable as _, custom_key, file_key, keys, optional_key};
-use crate::reading::value_kinds::{
-    COUNT_RANGE, RawValue, ValueKind, boolean_kind, duration_kind, number_kind, one_of, text_kind,
-};
+use crate::reading::table::{KeyTable as _, custom_key, file_key, fixed_value, keys, optional_key};
+use crate::reading::value_kinds::{RawValue, ValueKind, boolean_kind, one_of, text_kind};
 use http::{HeaderName, HeaderValue, Uri, header, uri::Scheme};
 use serde_json::json;
-use std::{fmt, ops::RangeInclusive, path::PathBuf, str::FromStr, time::Duration};
+use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 
 keys! {
     /// Traces: a span for each request, and one for each attempt at its origin, sent to a collector by OTLP.
@@ -35,7 +33,7 @@ keys! {
 
         // A span has about 700 bytes, so a worker sends at most 700 KB per second.
         /// Spans a second of each worker. Beyond that, requests are not sampled.
-        max_per_second: u32 = 1_000, number_kind(COUNT_RANGE), counted_by("litequic_spans_total{result=\"over_limit\"}");
+        max_per_second: u32 = 1_000, fixed_value(), no_key;
 
         /// The resource's `service.name`.
         service_name: String = "litequic".into(), service_name_kind();
@@ -58,7 +56,7 @@ keys! {
 
         /// Time within which the collector accepts spans, including the connection. Afterwards the spans are sent
         /// again.
-        timeout: Duration = Self::DEFAULT_TIMEOUT, duration_kind(Self::COLLECTOR_TIMEOUT_RANGE);
+        timeout: Duration = Self::DEFAULT_TIMEOUT, fixed_value(), no_key;
     }
 }
 
@@ -70,7 +68,6 @@ impl Traces {
     const DEFAULT_RATIO: Fraction = Fraction(10_000);
     /// Default of the specification (OTEL_EXPORTER_OTLP_TIMEOUT).
     const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
-    const COLLECTOR_TIMEOUT_RANGE: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(60);
 
     /// Whether traces are sent to a collector.
     pub const fn has_collector(&self) -> bool {
@@ -310,12 +307,12 @@ mod tests {
     fn every_key_is_read_and_secrets_are_not_shown() {
         let config = read(
             "[traces]\nendpoint = \"https://otlp.test:4317\"\nprotocol = \"grpc\"\nratio = 0\nparent = \"any\"\n\
-             max_per_second = 7\nservice_name = \"edge\"\nattributes = { \"deployment.environment.name\" = \"p\" }\n\
-             query = true\nheaders = { authorization = \"Bearer ${OTLP_TOKEN}\" }\nca = \"ca.pem\"\ntimeout = \"1s\"\n",
+             service_name = \"edge\"\nattributes = { \"deployment.environment.name\" = \"p\" }\n\
+             query = true\nheaders = { authorization = \"Bearer ${OTLP_TOKEN}\" }\nca = \"ca.pem\"\n",
         )
         .unwrap();
         let traces = &config.traces;
-        assert_eq!((traces.ratio, traces.parent, traces.max_per_second), (Fraction(0), TraceParent::Any, 7));
+        assert_eq!((traces.ratio, traces.parent), (Fraction(0), TraceParent::Any));
         assert_eq!(traces.headers[0].1, "Bearer hunter2");
         assert_eq!(traces.attributes, [("deployment.environment.name".to_owned(), "p".to_owned())]);
         let listed = format!("{:?} {traces:?}", config.keys_and_values());

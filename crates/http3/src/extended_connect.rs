@@ -25,7 +25,7 @@ use tokio_util::io::ReaderStream;
 
 /// Sends the response that the protocol is switched, which is 200 here, and joins both sides. The end of one side is
 /// forwarded to the other (half close). Both are reset once one fails, nothing has moved for `timeouts.tunnel`, or for
-/// `timeouts.tunnel_half_closed` after the end of one side, or the tunnel makes room for another client's.
+/// half a minute after the end of one side, or the tunnel makes room for another client's.
 pub(super) async fn serve_tunnel<H: Handler>(
     fields: Fields,
     tunnel: Tunnel,

@@ -115,7 +115,7 @@ metrics! {
             syscalls_origin_read [call: "origin_read"] "System calls that read bytes from origins.",
             syscalls_origin_write [call: "origin_write"] "System calls that wrote bytes to origins.",
             syscalls_origin_look [call: "origin_look"]
-                "System calls that check an idle connection to an origin: see `origin.check_idle`.",
+                "System calls that check an idle connection to an origin before a request that cannot be repeated.",
         }
         Counter("origin_connections", "Connections opened to origins.") {
             origin_connections "If the value is close to the number of requests, keep-alive does not work.",

@@ -34,7 +34,7 @@ metrics! {
             closed_client_transport [reason: "client_transport"] "The client reports that litequic violated QUIC.",
             closed_client_reset [reason: "client_reset"] "The client has lost the connection (stateless reset).",
             closed_litequic [reason: "litequic"]
-                "litequic closed it without an error: a drain, or `limits.max_requests`.",
+                "litequic closed it without an error: a drain, or after 1,000,000 requests.",
             closed_litequic_h3 [reason: "litequic_h3"]
                 "The client violated HTTP/3 or QPACK, or reached a [limit](../operating.md#limits-and-timeouts).",
             closed_litequic_transport [reason: "litequic_transport"] "The client violated QUIC.",

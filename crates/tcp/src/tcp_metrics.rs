@@ -96,7 +96,7 @@ metrics! {
                 "litequic closed it to make room for another client: `limits.max_connections` was reached, and its \
                  source had the most connections.",
             tcp_closed_operator [reason: "operator"] "The operator closed it: `ctl close`.",
-            tcp_closed_litequic [reason: "litequic"] "litequic closed it without an error: a drain, or `limits.max_requests`.",
+            tcp_closed_litequic [reason: "litequic"] "litequic closed it without an error: a drain, or after 1,000,000 requests.",
         }
         Counter("tcp_refused_requests", "Requests over TCP that were rejected before they reached the proxy.") {
             tcp_refused_h2 [protocol: "h2"] "Those that h2 resets by itself do not count.",

@@ -48,7 +48,7 @@ pub(super) enum TcpEvent {
     RequestBegan,
     /// The last request in progress has ended.
     LastEnded,
-    /// The connection has had `limits.max_requests` requests.
+    /// The connection has had [`litequic_config::Limits::max_requests`] requests.
     Exhausted,
     /// The process drains, and no first request is waited for.
     Drain,

@@ -22,7 +22,7 @@ pub(super) struct TunnelHandoff<H> {
 impl<H> TunnelHandoff<H> {
     /// Joins both sides until both have ended. The end of one side is forwarded to the other (half close). Both are
     /// dropped, which is no orderly end, after an error, an idle time of `timeouts.tunnel`, or of
-    /// `timeouts.tunnel_half_closed` once one side has ended, and if the tunnel makes room for another client's.
+    /// half a minute once one side has ended, and if the tunnel makes room for another client's.
     /// Dropping the future does the same.
     pub(super) async fn join_until_end(self, client: impl AsyncRead + AsyncWrite + Unpin) {
         let Self { mut tunnel, request: mut open } = self;

@@ -99,7 +99,7 @@ preStop (whether SIGTERM comes too late: it reaches a sidecar after the applicat
 {{- $log := $config.log | default dict -}}
 {{- $listen := omit ($config.listen | default dict) "proxy_protocol_from" -}}
 {{- /* Of a server ID a reload follows all but the lengths; the ID is a variable that each pod has another value of. */ -}}
-{{- $serverId := omit ($listen.server_id | default dict) "rotation" "lifetime" -}}
+{{- $serverId := omit ($listen.server_id | default dict) "rotation" -}}
 {{- $listen = merge (dict "server_id" $serverId) (omit $listen "server_id") -}}
 {{- $admin := omit ($config.admin | default dict) "ready_needs_origin" -}}
 {{- $kept := dict "listen" $listen "litequic" $config.litequic "admin" $admin "format" $log.format -}}

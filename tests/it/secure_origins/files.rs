@@ -221,7 +221,7 @@ async fn a_renewed_authority_counts_from_the_next_handshake_on_under_load_too() 
 
     // While the configuration is rejected for another reason, files are renewed.
     let config = text(running.udp, running.admin, &origins(""));
-    folder.put("litequic.toml", &config.replace("[origin]\n", "[origin]\nmax_age = \"1x\"\n"));
+    folder.put("litequic.toml", &config.replace("[origin]\n", "[origin]\nidle_timeout = \"1x\"\n"));
     running.process.await_stderr("unknown unit");
     let before = running.metric(handshakes).await;
     folder.put("ca.pem", &(first.pem() + &second.pem()));

@@ -11,8 +11,7 @@ const SOME: u64 = 12;
 async fn all_finished_requests_have_spans_after_upgrades_and_a_drain() {
     let collector = Collector::http().await;
     let service = Arc::new(Service::new().await);
-    let traces =
-        format!("[traces]\nendpoint = \"{}\"\nratio = 1\nmax_per_second = 1000000\n[[certificates]]", collector.url());
+    let traces = format!("[traces]\nendpoint = \"{}\"\nratio = 1\n[[certificates]]", collector.url());
     service.edit("[[certificates]]", &traces);
     let mut processes = vec![service.start().await];
     let load = Load::begin(&service);

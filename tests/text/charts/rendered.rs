@@ -104,7 +104,7 @@ fn whatever_is_configured_reaches_litequic() {
     let values = helm.folder.path().join("values.yaml");
     let config = r#"
 config:
-  limits: {max_requests: 1000000, max_body_bytes: 16 MiB}
+  limits: {max_streams: 100, max_body_bytes: 16 MiB}
   access_log: {path: stderr, sample: 0.25}
   log: {level: debug}
   litequic: {ack_frequency: 10, gso: false}
@@ -117,7 +117,7 @@ config:
 "#;
     fs::write(&values, config).unwrap();
     let config = configuration(&helm.rendered("litequic", &["--values", values.to_str().unwrap()]));
-    assert_eq!(config.limits.max_requests, 1_000_000);
+    assert_eq!(config.limits.max_streams, 100);
     assert_eq!(config.access_log.sample, config::Fraction(250_000));
     assert_eq!((config.routes.len(), config.trusted_proxies.len()), (2, 2));
     let packager = &config.origins.iter().find(|(name, _)| *name == "packager").unwrap().1;

@@ -154,9 +154,6 @@ pub(crate) fn read_config(root: &mut ConfigSection<'_>) -> Config {
         }
         timeouts
     });
-    if timeouts.lingering.is_zero() {
-        limits.max_lingering_bytes = 0;
-    }
     let litequic = root.read_subtable("litequic", "How datagrams are received and sent.", transport::read_transport);
     let admin = root.read_subtable("admin", "Administration interface.", |section| admin::read_admin(section, &listen));
     let reload = root.read_subtable("reload", "How litequic reacts to changed files.", ReloadConfig::read_table);

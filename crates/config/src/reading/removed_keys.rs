@@ -18,6 +18,10 @@ const fn removed_key(section: &'static str, name: &'static str, now: &'static st
 /// Removed keys in the order of the reference. `origin` stands for `origins.NAME` as well.
 const REMOVED_KEYS: &[RemovedKey] = &[
     removed_key("listen", "congestion", "litequic.congestion for every address"),
+    removed_key("listen.server_id", "lifetime", "always one day"),
+    removed_key("origin", "check_idle", "always \"unrepeatable\""),
+    removed_key("origin", "dns_interval", "always 30 s"),
+    removed_key("origin", "max_age", "always one hour; origin.max_requests closes connections sooner"),
     removed_key("origin", "max_ejected", "always half of the servers"),
     removed_key(
         "origin",
@@ -26,16 +30,26 @@ const REMOVED_KEYS: &[RemovedKey] = &[
     ),
     removed_key("origin", "request_buffer", "16 KiB, or laboratory.request_buffer in experiments"),
     removed_key("routes[]", "path_reading", "path_reading of the route's origin"),
+    removed_key(
+        "routes[]",
+        "users_keep_authorization",
+        "always false: an application that reads passwords itself needs no users",
+    ),
+    removed_key("limits", "max_requests", "1,000,000"),
     removed_key("limits", "retry_handshakes", "an eighth of limits.max_handshakes"),
     removed_key("limits", "max_resets", "100, or laboratory.max_resets in experiments"),
     removed_key("limits", "max_control_frames", "50,000, or laboratory.max_control_frames in experiments"),
     removed_key("limits", "max_small_frames", "10,000, or laboratory.max_small_frames in experiments"),
     removed_key("limits", "rate_grace", "20 s, or laboratory.rate_grace in experiments"),
-    removed_key("limits", "max_lingering_bytes", "64 MiB within timeouts.lingering; \"0s\" there discards nothing"),
+    removed_key("limits", "max_lingering_bytes", "64 MiB within 30 s"),
     removed_key("limits", "stream_receive_buffer", "3/256 of limits.worker_receive_buffer"),
     removed_key("limits", "connection_receive_buffer", "6/256 of limits.worker_receive_buffer"),
     removed_key("limits", "stream_send_buffer", "a quarter of limits.worker_send_buffer"),
     removed_key("limits", "connection_send_buffer", "a quarter of limits.worker_send_buffer"),
+    removed_key("timeouts", "lingering", "30 s, and 64 MiB at most"),
+    removed_key("timeouts", "tunnel_half_closed", "30 s"),
+    removed_key("traces", "max_per_second", "1,000 of each worker"),
+    removed_key("traces", "timeout", "10 s"),
     removed_key("limits", "source_ipv4_prefix", "32, or laboratory.source_ipv4_prefix in experiments"),
 ];
 
@@ -60,10 +74,7 @@ mod tests {
             (
                 "limits",
                 "retry_handshakes",
-                Some(
-                    "is no longer a key; its value is now an eighth of \
-                                                 limits.max_handshakes",
-                ),
+                Some("is no longer a key; its value is now an eighth of limits.max_handshakes"),
             ),
             ("origin", "max_ejected", Some("is no longer a key; its value is now always half of the servers")),
             ("origins.app", "max_ejected", Some("is no longer a key; its value is now always half of the servers")),

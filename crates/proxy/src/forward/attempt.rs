@@ -13,7 +13,7 @@ use crate::pool::{ConnectionNeeds, Deadline, PassedDeadline, PooledConnection};
 use crate::rules::RuleSet;
 use crate::tunnel::{ProtocolSwitch, TunnelSide};
 use http::{Method, StatusCode};
-use litequic_config::{CheckIdle, Timeouts};
+use litequic_config::Timeouts;
 use litequic_exchange::{
     Abort, Body, BodyError, Client, Head, InterimSender, RequestRecord, Response, Traceparent, Tunnel,
     http1::HeadError, name, rarely_has_body,
@@ -121,8 +121,8 @@ struct Attempts<'a> {
     tried: ServerSet,
     /// Whether the next attempt is sent over a new connection.
     fresh: bool,
-    /// Whether an idle connection is checked before it is used again.
-    checks_idle: bool,
+    /// Whether the request has no body and an idempotent method (RFC 9110 §9.2.2).
+    is_repeatable: bool,
 }
 
 const _: () = assert!(size_of::<Attempts<'static>>() <= 416);
@@ -137,7 +137,6 @@ impl<'a> Attempts<'a> {
         });
         origin.budget.borrow_mut().earn_share();
         let is_repeatable = upload.is_none() && retry::is_idempotent(&sending.head.method);
-        let checks_idle = !is_repeatable || origin.config.check_idle == CheckIdle::Always;
         Self {
             origin,
             method: sending.head.method.clone(),
@@ -155,7 +154,7 @@ impl<'a> Attempts<'a> {
             affinity: sending.affinity,
             tried: ServerSet::default(),
             fresh: false,
-            checks_idle,
+            is_repeatable,
         }
     }
 
@@ -195,7 +194,7 @@ impl<'a> Attempts<'a> {
         let server = ticket.chosen_server();
         self.record.update_facts(|facts| facts.server = Some(Arc::clone(&server.name)));
         self.traceparent = self.traced.begin_attempt(&self.origin.name, &server.name, number);
-        let needs = ConnectionNeeds { fresh: self.fresh, quiet: self.checks_idle, proxied: self.proxied };
+        let needs = ConnectionNeeds { fresh: self.fresh, quiet: !self.is_repeatable, proxied: self.proxied };
         let connection = server.pool.acquire(needs, self.source, self.timeouts, self.deadline).await;
         let error = match connection {
             Ok(connection) => {

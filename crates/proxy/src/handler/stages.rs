@@ -164,9 +164,7 @@ impl Proxy {
             // Boxed, so that the future of a request on another route is not larger because of it.
             let name = Box::pin(self.check_users(routed, users, variables.client, &head.fields)).await?;
             granted.push((name::REMOTE_USER.into(), name));
-            if !users.keeps_authorization {
-                head.fields.remove_field(name::AUTHORIZATION);
-            }
+            head.fields.remove_field(name::AUTHORIZATION);
         }
         self.limit_rate(routed)?;
         check_client_certificate(routed)?;

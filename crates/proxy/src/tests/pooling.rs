@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{Routing, probe_origin_server};
 use http::Method;
-use litequic_config::{CheckIdle, OriginAddress};
+use litequic_config::OriginAddress;
 use litequic_exchange::{Abort, Body};
 use std::{sync::Arc, time::Duration};
 use tokio::{
@@ -221,29 +221,6 @@ fn bytes_on_an_idle_connection_count_before_the_poll() {
             peer.until("order").await;
             peer.say(DONE).await;
             assert_eq!(status(sent).await, 204);
-            drop(stream);
-        }
-    });
-}
-
-/// A request with a body may not be sent again; with `always` the operator wants no stale connection.
-#[test]
-fn bytes_on_an_idle_connection_count_for_every_request_with_always() {
-    on_a_worker(async {
-        for check_idle in [CheckIdle::Always, CheckIdle::Unrepeatable] {
-            let script = Script::new().await;
-            let setup = script.proxy(|config| origin(config).check_idle = check_idle);
-            let mut peer = warm(&setup, &script).await;
-            settle().await;
-            let stream = peer.stream.into_std().unwrap();
-            stream.shutdown(std::net::Shutdown::Write).unwrap();
-            let sent = setup.get();
-            peer = script.accept().await;
-            serve(&mut peer).await;
-            assert_eq!(status(sent).await, 204);
-            // Without a check the request was sent on the stale connection first.
-            let retries = u64::from(check_idle == CheckIdle::Unrepeatable);
-            assert_eq!(setup.metrics.origin_retries.get(), retries, "{check_idle:?}");
             drop(stream);
         }
     });

@@ -10,7 +10,7 @@ use arc_swap::ArcSwap;
 use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use http::Method;
 use http_body_util::BodyExt;
-use litequic_config::{CheckIdle, Config, HealthCheck, OriginAddress, OriginConfig, RouteConfig};
+use litequic_config::{Config, HealthCheck, OriginAddress, OriginConfig, RouteConfig};
 use litequic_exchange::{Abort, Body, BodyError};
 use litequic_resources::memory::MemoryPressure;
 use proptest::{
@@ -315,63 +315,60 @@ enum Idle {
 #[test]
 fn only_tickets_leave_an_idle_connection_usable() {
     use Idle::{CloseNotify, End, Garbage, HalfRecord, HalfTicket, SecondAnswer, Tickets};
-    // The bytes come before any request, and before requests that cannot be sent again alone.
-    for check_idle in [CheckIdle::Always, CheckIdle::Unrepeatable] {
-        for (what, is_reused) in [
-            (Tickets(1, 100), true),
-            (Tickets(5, 13_000), true),
-            (SecondAnswer, false),
-            (HalfRecord, false),
-            (HalfTicket, false),
-            (CloseNotify, false),
-            (End, false),
-            (Garbage, false),
-        ] {
-            on_a_worker(async {
-                let script = TlsScript::new().await;
-                let setup = script.proxy(|config| origin(config).check_idle = check_idle);
+    for (what, is_reused) in [
+        (Tickets(1, 100), true),
+        (Tickets(5, 13_000), true),
+        (SecondAnswer, false),
+        (HalfRecord, false),
+        (HalfTicket, false),
+        (CloseNotify, false),
+        (End, false),
+        (Garbage, false),
+    ] {
+        on_a_worker(async {
+            let script = TlsScript::new().await;
+            let setup = script.proxy(|_| {});
+            let sent = setup.get();
+            let mut peer = script.accept().await;
+            peer.serve().await;
+            ok(sent).await;
+            match what {
+                Tickets(count, size) => {
+                    for _ in 0..count {
+                        let ticket = peer.ticket(size);
+                        peer.raw(&ticket).await;
+                    }
+                }
+                SecondAnswer => peer.say("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nwrong").await,
+                HalfRecord => {
+                    let record = peer.data("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nwrong");
+                    peer.raw(&record[..20]).await;
+                }
+                HalfTicket => {
+                    let ticket = peer.ticket(100);
+                    peer.raw(&ticket[..20]).await;
+                }
+                CloseNotify => peer.close_notify().await,
+                End => peer.stream.shutdown().await.unwrap(),
+                Garbage => peer.raw(&[DATA, 3, 3, 0, 32, 1, 2, 3, 4]).await,
+            }
+            // Without a wait here tokio may not have noticed the bytes in the socket.
+            let sent = post(&setup);
+            if is_reused {
+                peer.until("body").await;
+                peer.say(ANSWER).await;
+                ok(sent).await;
                 let sent = setup.get();
-                let mut peer = script.accept().await;
                 peer.serve().await;
                 ok(sent).await;
-                match what {
-                    Tickets(count, size) => {
-                        for _ in 0..count {
-                            let ticket = peer.ticket(size);
-                            peer.raw(&ticket).await;
-                        }
-                    }
-                    SecondAnswer => peer.say("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nwrong").await,
-                    HalfRecord => {
-                        let record = peer.data("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nwrong");
-                        peer.raw(&record[..20]).await;
-                    }
-                    HalfTicket => {
-                        let ticket = peer.ticket(100);
-                        peer.raw(&ticket[..20]).await;
-                    }
-                    CloseNotify => peer.close_notify().await,
-                    End => peer.stream.shutdown().await.unwrap(),
-                    Garbage => peer.raw(&[DATA, 3, 3, 0, 32, 1, 2, 3, 4]).await,
-                }
-                // Without a wait here tokio may not have noticed the bytes in the socket.
-                let sent = post(&setup);
-                if is_reused {
-                    peer.until("body").await;
-                    peer.say(ANSWER).await;
-                    ok(sent).await;
-                    let sent = setup.get();
-                    peer.serve().await;
-                    ok(sent).await;
-                    assert!(script.is_left_alone());
-                } else {
-                    let mut fresh = script.accept().await;
-                    fresh.until("body").await;
-                    fresh.say(ANSWER).await;
-                    ok(sent).await;
-                }
-            });
-        }
+                assert!(script.is_left_alone());
+            } else {
+                let mut fresh = script.accept().await;
+                fresh.until("body").await;
+                fresh.say(ANSWER).await;
+                ok(sent).await;
+            }
+        });
     }
 }
 

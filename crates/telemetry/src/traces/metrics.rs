@@ -13,7 +13,7 @@ metrics! {
             full [result: "full"]
                 "Spans that were dropped because 4 MiB, or 1,024 pieces, wait for the collector.",
             over_limit [result: "over_limit"]
-                "Requests that were not sampled because of `traces.max_per_second`.",
+                "Requests that were not sampled because a worker had 1,000 in that second.",
         }
     }
 }

@@ -117,9 +117,9 @@ fn every_change_is_listed_with_its_key() {
         (
             |config| {
                 config.origins.get_mut("packager").unwrap().servers = vec![server("http://b")];
-                config.origins.get_mut("origin").unwrap().max_age = None;
+                config.origins.get_mut("origin").unwrap().idle_timeout = Duration::from_secs(5);
             },
-            &["origin.max_age: 1h → none", "origins.packager.url: unix:/run/a.sock → http://b:80"],
+            &["origin.idle_timeout: 1m → 5s", "origins.packager.url: unix:/run/a.sock → http://b:80"],
         ),
         (
             |config| {

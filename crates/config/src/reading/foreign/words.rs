@@ -57,7 +57,7 @@ const FOREIGN_WORDS: &[(&str, &[&str], ForeignHint)] = &[
     ),
     (ANYWHERE, &["events", "stream"], Line("litequic has no such block; see `litequic example` for configurations")),
     (ANYWHERE, &["keepalivetimeout", "httpkeepalive", "idletimeout"], Key("timeouts.idle")),
-    (ANYWHERE, &["keepaliverequests"], Key("limits.max_requests")),
+    (ANYWHERE, &["keepaliverequests"], Line("a connection ends after 1,000,000 requests")),
     (ANYWHERE, &["proxyconnecttimeout", "connecttimeout", "dialtimeout"], Key("timeouts.connect")),
     (
         ANYWHERE,
@@ -183,11 +183,7 @@ const FOREIGN_WORDS: &[(&str, &[&str], ForeignHint)] = &[
     ),
     (ANYWHERE, &["websocket", "websockets"], Line("WebSocket is permitted by default; see upgrade of a route")),
     (ANYWHERE, &["grpc", "h2c"], Line("litequic sends only HTTP/1.1 to origins")),
-    (
-        ANYWHERE,
-        &["resolver", "resolvers", "dns"],
-        Line("litequic resolves names by the system's resolver, at each origin.dns_interval"),
-    ),
+    (ANYWHERE, &["resolver", "resolvers", "dns"], Line("litequic resolves names by the system's resolver, every 30 s")),
     (ANYWHERE, &["watch"], Line("use reload.on_change; by default litequic applies saved changes at once")),
     // Words that mean another key of their table
     ("listen", &["port", "host", "http", "https", "quic", "address", "addr", "bind", "server"], Key("listen.udp")),

@@ -20,8 +20,6 @@ pub(crate) struct UsersRule {
     pub(crate) users: Arc<Users>,
     /// Value of `WWW-Authenticate`.
     pub(crate) challenge: String,
-    /// Whether the origin gets `Authorization`.
-    pub(crate) keeps_authorization: bool,
 }
 
 impl UsersRule {
@@ -32,6 +30,6 @@ impl UsersRule {
         let realm = &route.users_realm;
         // A checked configuration has no realm here that would have to be escaped.
         let challenge = format!("Basic realm=\"{realm}\", charset=\"UTF-8\"");
-        Some(Self { users: users.unwrap_or_default(), challenge, keeps_authorization: route.users_keep_authorization })
+        Some(Self { users: users.unwrap_or_default(), challenge })
     }
 }

@@ -188,6 +188,7 @@ async fn include_writes_the_header_into_the_file() {
     assert_eq!(get(&litequic, "/bytes/3", &["-i", "-o", &file]).await.success(), "");
     let written = fs::read_to_string(&file).unwrap();
     assert!(written.starts_with("HTTP/3 200 OK\n") && written.ends_with("\n\n\0\u{1}\u{2}"), "{written:?}");
+    assert_eq!(get(&litequic, "/bytes/3", &["-o", "/dev/null", "-w", "%{http_code}\\n"]).await.success(), "200\n");
     let head = get(&litequic, "/bytes/3", &["-I"]).await.success();
     assert!(head.starts_with("HTTP/3 200 OK\n") && head.contains("\ncontent-length: 3\n"), "{head}");
     litequic.stop().await;
@@ -279,13 +280,14 @@ fn an_address_that_does_not_answer_is_told_within_the_connect_timeout() {
 #[test]
 fn invalid_options_exit_64_and_missing_files_78() {
     let url = "https://127.0.0.1:9/";
-    let table: [(&[&str], i32, &str); 7] = [
+    let table: [(&[&str], i32, &str); 8] = [
         (&["-I", "-d", "a"], 64, "--head"),
         (&["-X", "CONNECT"], 64, "CONNECT"),
         (&["-X", "A B"], 64, "A B"),
         (&["-H", "Connection: close"], 64, "RFC 9114"),
         (&["-H", "no colon"], 64, "NAME: VALUE"),
         (&["-H", "Host: a b"], 64, "a b"),
+        (&["-w", "%{time_total}"], 64, "%{http_code} is the only variable"),
         (&["--ca", "/nonexistent/ca"], 78, "/nonexistent/ca"),
     ];
     for (options, code, said) in table {

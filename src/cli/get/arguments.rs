@@ -39,6 +39,9 @@ pub struct GetArguments {
     /// Write the body, and nothing else, to this file; - is standard output.
     #[arg(long, short, value_name = "FILE")]
     pub(super) output: Option<PathBuf>,
+    /// After the response, print this text to standard output: %{http_code} is the status, \n a new line.
+    #[arg(long, short = 'w', value_name = "FORMAT", value_parser = values::parse_write_out)]
+    pub(super) write_out: Option<String>,
     /// Print details to standard error: handshake, certificate, transport parameters, request and response.
     #[arg(long, short)]
     pub(super) verbose: bool,

@@ -4,15 +4,15 @@ use super::arguments::GetArguments;
 use super::get_error::GetError;
 use super::output::{self, ResponseOutput};
 use super::request;
-use super::values::AddressOverride;
+use super::values::{self, AddressOverride};
 use super::verbose::{self, VerboseTrace};
 use crate::cli::{
-    exit::{Exit, exit_with_error},
+    exit::{Exit, exit_with_error, print_stdout},
     run::control_runtime,
 };
 use bytes::Bytes;
 use futures_util::future::poll_immediate;
-use http::{HeaderMap, Request};
+use http::{HeaderMap, Request, StatusCode};
 use litequic_config::CertificateFiles;
 use litequic_http3::client::{Http3Client, ResponsePiece, ResponseStream};
 use litequic_quic::{self as quic, Observer};
@@ -41,8 +41,13 @@ pub fn run_get(arguments: GetArguments) -> ExitCode {
     });
     // A reader that pauses may delay this; the connection to the server is closed by now.
     let written = output.map_or(Ok(()), ResponseOutput::finish_output);
-    match outcome.and_then(|exit| written.map(|()| exit)) {
-        Ok(exit) => exit.into(),
+    match outcome.and_then(|status| written.map(|()| status)) {
+        Ok(status) => {
+            let text = arguments.write_out.unwrap_or_default().replace(values::STATUS_VARIABLE, status.as_str());
+            let is_failure = status.is_client_error() || status.is_server_error();
+            let printed = print_stdout(text.as_bytes());
+            if is_failure { Exit::Status.into() } else { printed }
+        }
         // The reader closed the pipe: only the exit code remains.
         Err(error) if output::reader_is_gone(&error) => Exit::from(&error).into(),
         Err(error) => exit_with_error(Exit::from(&error), error),
@@ -50,7 +55,7 @@ pub fn run_get(arguments: GetArguments) -> ExitCode {
 }
 
 /// Connects, and makes the request. `output` is opened after the connection.
-async fn make_request(arguments: &GetArguments, output: &mut Option<ResponseOutput>) -> Result<Exit, GetError> {
+async fn make_request(arguments: &GetArguments, output: &mut Option<ResponseOutput>) -> Result<StatusCode, GetError> {
     let request = request::request_from_arguments(arguments)?;
     let verbose = VerboseTrace(arguments.verbose);
     let limit = limit_or_none(arguments.timeout);
@@ -70,10 +75,10 @@ async fn make_request(arguments: &GetArguments, output: &mut Option<ResponseOutp
     });
     // The part of a response that was cut off is written, too.
     let written = output.flush_gathered().await;
-    let exit = outcome?;
+    let status = outcome?;
     written?;
     client.close_connection();
-    Ok(exit)
+    Ok(status)
 }
 
 /// The limit that an argument sets; 0 is none.
@@ -153,7 +158,7 @@ async fn exchange_response(
     output: &mut ResponseOutput,
     verbose: VerboseTrace,
     received: &mut Option<u64>,
-) -> Result<Exit, GetError> {
+) -> Result<StatusCode, GetError> {
     verbose.print_request(request);
     let (mut out, mut response) = client.send_request(request).await?;
     let mut respond = pin!(write_response(&mut response, client, output, verbose, received));
@@ -180,7 +185,7 @@ async fn write_response(
     output: &mut ResponseOutput,
     verbose: VerboseTrace,
     received: &mut Option<u64>,
-) -> Result<Exit, GetError> {
+) -> Result<StatusCode, GetError> {
     let status = loop {
         let head = response.next_head().await?;
         if let (Some(settings), true) = (client.server_settings(), verbose.0) {
@@ -219,5 +224,5 @@ async fn write_response(
             None => break,
         }
     }
-    Ok(if status.is_client_error() || status.is_server_error() { Exit::Status } else { Exit::Success })
+    Ok(status)
 }

@@ -47,6 +47,17 @@ pub(super) fn parse_header_field(text: &str) -> Result<HeaderField, String> {
     Ok(HeaderField(name, HeaderValue::try_from(value.trim()).map_err(|_| wrong())?))
 }
 
+/// Variable of `--write-out`, by curl's name.
+pub(super) const STATUS_VARIABLE: &str = "%{http_code}";
+
+/// Parses the text of `--write-out`.
+pub(super) fn parse_write_out(text: &str) -> Result<String, String> {
+    if text.replace(STATUS_VARIABLE, "").contains("%{") {
+        return Err(format!("{STATUS_VARIABLE} is the only variable; curl has others"));
+    }
+    Ok(text.replace("\\n", "\n"))
+}
+
 /// Parses a method that a client can send without a tunnel.
 pub(super) fn parse_method(text: &str) -> Result<Method, String> {
     match Method::try_from(text) {
@@ -109,11 +120,13 @@ mod tests {
     }
 
     #[test]
-    fn durations_and_methods_are_checked() {
+    fn durations_methods_and_formats_are_checked() {
         assert_eq!(parse_timeout("0"), Ok(std::time::Duration::ZERO));
         assert_eq!(parse_timeout("2s"), Ok(std::time::Duration::from_secs(2)));
         assert!(parse_timeout("soon").is_err());
         assert_eq!(parse_method("PURGE").unwrap().as_str(), "PURGE");
+        assert_eq!(parse_write_out("%{http_code}\\n").as_deref(), Ok("%{http_code}\n"));
+        assert!(parse_write_out("%{http_code} %{time_total}").is_err());
         assert!(parse_method("CONNECT").is_err() && parse_method("A B").is_err() && parse_method("").is_err());
     }
 }

@@ -53,8 +53,9 @@ keys! {
         max_streams: u32 = 128, number_kind(STREAMS_RANGE), counted;
 
         // Half of the connections; a tunnel has 16 KiB of buffers, and as much again in QUIC or TLS.
-        /// Open tunnels (WebSocket and other upgrades) of a worker. A further one ends a tunnel that was silent for ten
-        /// seconds, of the source that has the most; if there is none, the request is answered 503. 0 disables tunnels.
+        /// Open tunnels (WebSocket and other upgrades) of a worker. A further one ends a tunnel of the source that has
+        /// the most, if that was silent for ten seconds, or for a part of them by how many more tunnels the source has;
+        /// if there is none, the request is answered 503. 0 disables tunnels.
         /// A tunnel also counts as a request (`max_streams`), but not as one of the origin's `max_connections`.
         max_tunnels: u32 = 10_000, number_kind(COUNT_OR_ZERO_RANGE), counted_by("litequic_tunnels_refused_total");
 
@@ -123,7 +124,7 @@ keys! {
         /// client waits.
         stream_receive_buffer: u32 = buffer_share(256 * MIB, Self::STREAM_RECEIVE), fixed_value(), no_key;
 
-        // Two such streams: one whose origin does not read leaves the other requests of the connection their windows.
+        // Eight such streams: seven whose origins do not read leave the other requests of the connection a window.
         /// Bytes of a connection that a client may send before litequic has read them (flow control window). Then the
         /// client waits.
         connection_receive_buffer: u32 = buffer_share(256 * MIB, Self::CONNECTION_RECEIVE), fixed_value(), no_key;
@@ -131,10 +132,11 @@ keys! {
         // As much as a container's memory has besides other uses. Data that is read at once needs little; uploads whose
         // origins do not read need a whole stream's window, and 85 such streams fit.
         /// Bytes that a worker has received over QUIC and HTTP/2 and not passed on, because origins are slow or earlier
-        /// bytes are missing. A stream may send 3/256 of it before litequic has read them, and a connection 6/256 (flow
-        /// control windows); the window of a new connection is at most a 32nd of what is left. None is smaller than
-        /// 64 KiB. A connection with an upload counts with its whole window. When the limit is
-        /// exceeded, the largest connection of the source whose connections hold the most is closed.
+        /// bytes are missing. A stream may send 3/256 of it before litequic has read them, and a connection 24/256:
+        /// their flow control windows. The window of a new connection is at most an eighth of what is left, that of its
+        /// streams a quarter of this one. None is smaller than 64 KiB. An upload counts with an eighth of its
+        /// connection's window. When the limit is exceeded, the largest connection of the source whose connections hold
+        /// the most is closed.
         worker_receive_buffer: u64 = 256 * MIB, size_kind(WORKER_BUFFER_RANGE), counted;
 
         // A quarter of a worker's buffer: 500 Mbit/s at 100 ms are 6.25 MB in flight, and as much again stays in memory
@@ -228,11 +230,11 @@ impl Limits {
     pub const MIN_RECEIVE_WINDOW: u64 = 64 * 1024;
     /// A new connection's receive window is at most the rest of the budget divided by this: a whole window while a
     /// quarter of the default budget is used, half of one in a budget of 64 MiB, and never the whole rest.
-    const RECEIVE_DIVISOR: u64 = 32;
+    const RECEIVE_DIVISOR: u64 = 8;
 
     /// Parts of 256 of a worker's buffer for a stream and for a connection.
     const STREAM_RECEIVE: u64 = 3;
-    const CONNECTION_RECEIVE: u64 = 2 * Self::STREAM_RECEIVE;
+    const CONNECTION_RECEIVE: u64 = 8 * Self::STREAM_RECEIVE;
     const STREAM_SEND: u64 = 64;
     const CONNECTION_SEND: u64 = Self::STREAM_SEND;
     /// Divisor of `max_handshakes` for the number of handshakes from which on clients validate their addresses.
@@ -256,6 +258,12 @@ impl Limits {
     pub fn receive_window(&self, used: u64) -> u64 {
         let left = self.worker_receive_buffer.saturating_sub(used);
         (left / Self::RECEIVE_DIVISOR).max(Self::MIN_RECEIVE_WINDOW).min(self.connection_receive_buffer.into())
+    }
+
+    /// Returns the receive window of each stream of a connection whose window has `connection` bytes: at most a
+    /// quarter, so that uploads which no origin reads leave other streams a part.
+    pub fn stream_receive_window(&self, connection: u64) -> u64 {
+        (connection / 4).max(Self::MIN_RECEIVE_WINDOW).min(self.stream_receive_buffer.into()).min(connection)
     }
 }
 
@@ -300,10 +308,10 @@ mod tests {
     fn derived_limits_are_proportional_and_within_bounds() {
         assert_eq!(Limits::default().with_derived_values(), Limits::default());
         for (received, sent, expected) in [
-            (256 * MIB, 64 * MIB, [3 * MIB, 6 * MIB, 16 * MIB]),
-            (GIB, 256 * MIB, [12 * MIB, 24 * MIB, 64 * MIB]),
+            (256 * MIB, 64 * MIB, [3 * MIB, 24 * MIB, 16 * MIB]),
+            (GIB, 256 * MIB, [12 * MIB, 96 * MIB, 64 * MIB]),
             (1024 * GIB, 1024 * GIB, [GIB, GIB, GIB]),
-            (MIB, MIB, [64 * KIB, 64 * KIB, 256 * KIB]),
+            (MIB, MIB, [64 * KIB, 96 * KIB, 256 * KIB]),
             (16 * KIB, 16 * KIB, [16 * KIB, 16 * KIB, 16 * KIB]),
         ] {
             let limits = Limits { worker_receive_buffer: received, worker_send_buffer: sent, ..Limits::default() };
@@ -320,18 +328,19 @@ mod tests {
     fn a_receive_window_is_a_bounded_share_of_the_remaining_budget() {
         const FLOOR: u64 = Limits::MIN_RECEIVE_WINDOW;
         let table = [
-            ("all is left", 6 * MIB, 256 * MIB, 0, 6 * MIB),
-            ("three quarters are left", 6 * MIB, 256 * MIB, 64 * MIB, 6 * MIB),
-            ("a quarter is left", 6 * MIB, 256 * MIB, 192 * MIB, 2 * MIB),
-            ("hardly anything is left", 6 * MIB, 256 * MIB, 255 * MIB, FLOOR),
-            ("nothing is left", 6 * MIB, 256 * MIB, 256 * MIB, FLOOR),
-            ("less than nothing is left", 6 * MIB, 256 * MIB, 300 * MIB, FLOOR),
-            ("a connection may have less than the floor", 16 * 1024, 256 * MIB, 300 * MIB, 16 * 1024),
+            ("all is left", 24 * MIB, 256 * MIB, 0, 24 * MIB, 3 * MIB),
+            ("three quarters are left", 24 * MIB, 256 * MIB, 64 * MIB, 24 * MIB, 3 * MIB),
+            ("a quarter is left", 24 * MIB, 256 * MIB, 192 * MIB, 8 * MIB, 2 * MIB),
+            ("hardly anything is left", 24 * MIB, 256 * MIB, 255 * MIB, 2 * FLOOR, FLOOR),
+            ("nothing is left", 24 * MIB, 256 * MIB, 256 * MIB, FLOOR, FLOOR),
+            ("less than nothing is left", 24 * MIB, 256 * MIB, 300 * MIB, FLOOR, FLOOR),
+            ("a connection may have less than the floor", 16 * 1024, 256 * MIB, 300 * MIB, 16 * 1024, 16 * 1024),
         ];
-        for (what, connection, worker_receive_buffer, used, expected) in table {
+        for (what, connection, worker_receive_buffer, used, expected, stream) in table {
             let connection_receive_buffer = connection.try_into().unwrap();
             let limits = Limits { connection_receive_buffer, worker_receive_buffer, ..Limits::default() };
             assert_eq!(limits.receive_window(used), expected, "{what}");
+            assert_eq!(limits.stream_receive_window(expected), stream, "{what}");
         }
     }
 }

@@ -93,8 +93,9 @@ keys! {
         health: Option<HealthCheck> = None, optional_table_key(HealthCheck::read_table, |health| health.path.clone());
 
         // The capacity of a server is unknown, but not the number of connections that this process can have.
-        /// Connections of a worker to a server. `"derived"`: 512, or fewer where file descriptors or memory allow no
-        /// more; `litequic check` prints the number. Set it for a server of few processes or threads.
+        /// Connections of a worker to a server. An eighth more are for clients that use none while all are in use.
+        /// `"derived"`: 512, or fewer where file descriptors or memory allow no more; `litequic check` prints the
+        /// number. Set it for a server of few processes or threads.
         max_connections: Option<u32> = None, or_derived(number_kind(COUNT_RANGE)), counted;
 
         // A waiting request is served late, and a rejected one never, so memory alone bounds the queue.

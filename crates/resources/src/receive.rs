@@ -21,6 +21,9 @@ use std::{
     task::{Context, Poll},
 };
 
+/// Streams whose windows fill that of their connection (`Limits::stream_receive_window`).
+const STREAMS_OF_WINDOW: u64 = 8;
+
 /// Receive budget of one worker. It has a lock and atomics because s2n-quic requires its providers to be `Send`; one
 /// thread alone uses it.
 #[derive(Debug, Clone)]
@@ -33,7 +36,7 @@ struct ReceiveBudgetState {
     /// Bytes that every connection may buffer.
     floor: u64,
     held: RelaxedCell,
-    /// Sum of the windows of connections with an upload.
+    /// Sum of the windows that uploads may fill.
     granted: RelaxedCell,
     accounts: Mutex<ReceiveAccounts>,
 }
@@ -66,7 +69,7 @@ impl ReceiveBudget {
         self.0.held.get()
     }
 
-    /// Sum of the windows of connections with an upload, in bytes.
+    /// Sum of the windows that uploads may fill, in bytes.
     pub fn granted_bytes(&self) -> u64 {
         self.0.granted.get()
     }
@@ -209,11 +212,12 @@ impl ReceiveAccount {
         self.count_taken(self.unread_bytes());
     }
 
-    /// Counts a request's body as an upload: the connection's window is in use as long as the result exists.
+    /// Counts a request's body as an upload: a stream's part of the connection's window is in use as long as the result
+    /// exists.
     pub fn begin_upload(&self) -> UploadAccount {
         let ReceiveAccountState { budget, window, uploads, .. } = &*self.0;
-        if uploads.get() == 0 {
-            budget.0.granted.add_saturating(*window);
+        if uploads.get() < STREAMS_OF_WINDOW {
+            budget.0.granted.add_saturating(*window / STREAMS_OF_WINDOW);
         }
         uploads.add_saturating(1);
         UploadAccount(self.clone())
@@ -239,8 +243,8 @@ impl Drop for UploadAccount {
     fn drop(&mut self) {
         let ReceiveAccount(state) = &self.0;
         state.uploads.subtract_saturating(1);
-        if state.uploads.get() == 0 {
-            state.budget.0.granted.subtract_saturating(state.window);
+        if state.uploads.get() < STREAMS_OF_WINDOW {
+            state.budget.0.granted.subtract_saturating(state.window / STREAMS_OF_WINDOW);
         }
     }
 }
@@ -289,23 +293,20 @@ mod tests {
     }
 
     #[test]
-    fn idle_connections_use_no_budget_and_uploads_their_window() {
+    fn idle_connections_use_no_budget_and_uploads_an_eighth() {
         let budget = ReceiveBudget::new(64 * MIB, FLOOR);
         let idle: Vec<WindowGrant> = (0..1000).map(|_| budget.grant_window(2 * MIB, None)).collect();
         assert_eq!(budget.used_receive_bytes(), 0);
         let uploads: Vec<UploadAccount> =
             idle.iter().take(16).map(|grant| grant.clone_account().begin_upload()).collect();
-        let second = idle[0].clone_account().begin_upload();
-        assert_eq!(
-            (budget.used_receive_bytes(), budget.granted_bytes()),
-            (32 * MIB, 32 * MIB),
-            "a connection counts once"
-        );
+        assert_eq!((budget.used_receive_bytes(), budget.granted_bytes()), (4 * MIB, 4 * MIB), "an eighth for each");
+        let others: Vec<UploadAccount> = (0..20).map(|_| idle[0].clone_account().begin_upload()).collect();
+        assert_eq!(budget.granted_bytes(), 5 * MIB + 3 * MIB / 4, "at most the connection's window");
         drop(uploads);
         assert_eq!(budget.granted_bytes(), 2 * MIB);
         idle[1].account.on_received(MIB);
         assert_eq!(budget.used_receive_bytes(), 2 * MIB, "the larger of what is held and what may be");
-        drop(second);
+        drop(others);
         assert_eq!(budget.used_receive_bytes(), MIB);
     }
 
@@ -318,7 +319,7 @@ mod tests {
         assert_eq!(budget.granted_bytes(), 0);
         taken.count_body_bytes(1);
         taken.count_body_bytes(1);
-        assert_eq!(budget.granted_bytes(), MIB);
+        assert_eq!(budget.granted_bytes(), MIB / 8);
         drop(taken);
         assert_eq!(budget.granted_bytes(), 0);
     }

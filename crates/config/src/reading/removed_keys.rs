@@ -43,7 +43,7 @@ const REMOVED_KEYS: &[RemovedKey] = &[
     removed_key("limits", "rate_grace", "20 s, or laboratory.rate_grace in experiments"),
     removed_key("limits", "max_lingering_bytes", "64 MiB within 30 s"),
     removed_key("limits", "stream_receive_buffer", "3/256 of limits.worker_receive_buffer"),
-    removed_key("limits", "connection_receive_buffer", "6/256 of limits.worker_receive_buffer"),
+    removed_key("limits", "connection_receive_buffer", "24/256 of limits.worker_receive_buffer"),
     removed_key("limits", "stream_send_buffer", "a quarter of limits.worker_send_buffer"),
     removed_key("limits", "connection_send_buffer", "a quarter of limits.worker_send_buffer"),
     removed_key("timeouts", "lingering", "30 s, and 64 MiB at most"),

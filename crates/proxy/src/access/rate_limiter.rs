@@ -94,6 +94,16 @@ impl RateLimiter {
 
     /// Time until another event of `key` is within the limit; `None` if one is now.
     pub(crate) fn remaining_wait(&self, key: &impl Hash, now: Instant) -> Option<Duration> {
+        let due = self.find_due(key)?;
+        self.emission.next_due(due, self.elapsed_nanoseconds(now)).err().map(Duration::from_nanos)
+    }
+
+    /// Whether an earlier event of `key` still counts.
+    pub(crate) fn has_counted_event(&self, key: &impl Hash, now: Instant) -> bool {
+        self.find_due(key).is_some_and(|due| due > self.elapsed_nanoseconds(now))
+    }
+
+    fn find_due(&self, key: &impl Hash) -> Option<u64> {
         let due = match &self.counts {
             RateCounters::Route(due) => due,
             RateCounters::Keys(sets, hasher) => {
@@ -101,7 +111,7 @@ impl RateLimiter {
                 &set.iter().find(|entry| entry.tag.load(Acquire) == tag)?.due
             }
         };
-        self.emission.next_due(due.load(Relaxed), self.elapsed_nanoseconds(now)).err().map(Duration::from_nanos)
+        Some(due.load(Relaxed))
     }
 
     fn elapsed_nanoseconds(&self, now: Instant) -> u64 {

@@ -15,9 +15,11 @@ const RATE_AFTER: Duration = Duration::from_secs(1);
 const SILENT_AFTER: Duration = Duration::from_secs(10);
 /// Shortest time after which a body is silent: a few round trips, lost packets included.
 const MIN_SILENCE: Duration = Duration::from_secs(1);
-/// Rate, in bytes a second, below which an exchange is preempted by other connections of its own source: half of what
-/// EDGE, the slowest mobile network in use, transfers.
+/// Rate, in bytes a second, below which a body is slow: half of what EDGE, the slowest mobile network in use,
+/// transfers. Only slow bodies are preempted by other connections of their own source.
 const MAX_SLOW_RATE: u64 = 16 * 1024;
+/// Wait of a request beside a slow body that does not end within the same time.
+const MAX_WAIT_BESIDE_SLOW: Duration = Duration::from_secs(2);
 
 /// Reason to preempt an exchange; the larger of two goes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -89,23 +91,26 @@ impl ClientTime {
     }
 
     /// The time that `rest` bytes take at the client's rate, if litequic waits for the client now, the rate is known
-    /// (`later` than usual), and `taker` may preempt the exchange. The rest of a body of unknown length is taken to be
-    /// as long as what was moved.
+    /// (`later` than usual), and `taker` may preempt the exchange. A body of unknown length never ends if it is slow,
+    /// for a client could choose its rate so that it seems to end soon; the rest of another one is taken to be as long
+    /// as what was moved.
     fn remaining_time(self, rest: Option<u64>, later: Duration, taker: WaitingRequest) -> Option<Duration> {
         let waited = self.waited.saturating_add((taker.elapsed)(self.since?));
         if waited < RATE_AFTER.saturating_add(later) {
             return None;
         }
         let rate = u128::from(self.bytes) * 1_000 / waited.as_millis().max(1);
-        if taker.same_source && rate >= u128::from(MAX_SLOW_RATE) {
+        let is_slow = rate < u128::from(MAX_SLOW_RATE);
+        if taker.same_source && !is_slow {
             return None;
         }
-        let rest = u128::from(rest.unwrap_or(self.bytes.max(1)));
+        let rest = u128::from(rest.unwrap_or(if is_slow { u64::MAX } else { self.bytes }));
         // Without a byte so far the rest never ends.
         let remaining =
             (rest * 1_000).checked_div(rate).map_or(u64::MAX, |time| u64::try_from(time).unwrap_or(u64::MAX));
         let remaining = Duration::from_millis(remaining);
-        (remaining > taker.wait_left).then_some(remaining)
+        let patience = if is_slow { taker.wait_left.min(MAX_WAIT_BESIDE_SLOW) } else { taker.wait_left };
+        (remaining > patience).then_some(remaining)
     }
 
     /// The reason to preempt an upload with `rest` bytes to come for `taker`; `later` is added to the time after which
@@ -154,13 +159,15 @@ mod tests {
             ("slow", 3_000, secs(10), Some(3_000_000), other, Some(secs(10_000))),
             ("slow, of its own source", 3_000, secs(10), Some(3_000_000), same, Some(secs(10_000))),
             ("its rate is not known yet", 100, Duration::from_millis(999), Some(3_000_000), other, None),
-            ("over before its time is", 3_000, secs(10), Some(1_500), other, None),
+            ("slow, and over soon", 3_000, secs(10), Some(600), other, None),
+            ("slow, and over before the request's time is", 75_000, secs(10), Some(30_000), other, Some(secs(4))),
             ("fast, and long", 10_000_000, secs(10), Some(100_000_000), other, Some(secs(100))),
             ("fast, of its own source", 10_000_000, secs(10), Some(100_000_000), same, None),
             ("fast, and nearly over", 10_000_000, secs(10), Some(1_000_000), other, None),
             ("nothing moved", 0, secs(1), Some(1), other, Some(Duration::from_millis(u64::MAX))),
-            ("of unknown length", 3_000, secs(10), None, other, Some(secs(10))),
-            ("of unknown length, just begun", 3_000, secs(2), None, other, None),
+            ("slow, of unknown length", 2_000, secs(2), None, other, Some(Duration::from_millis(u64::MAX))),
+            ("fast, of unknown length", 10_000_000, secs(10), None, other, Some(secs(10))),
+            ("fast, of unknown length, just begun", 2_000_000, secs(2), None, other, None),
         ] {
             let reason = client(bytes, waited).download_reason(rest, taker);
             let expected = expected.map(|remaining| PreemptionReason::Slow(remaining, BodyDirection::Download));

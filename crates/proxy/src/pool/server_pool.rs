@@ -223,7 +223,7 @@ impl ServerPool {
             state: RefCell::new(ServerPoolState {
                 idle: Vec::new(),
                 // The first request sets the number of slots.
-                fair: FairPool::new(0),
+                fair: FairPool::with_reserve(0),
                 exchanges: Vec::new(),
                 preemption_task: None,
                 reaper: None,

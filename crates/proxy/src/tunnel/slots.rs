@@ -1,7 +1,7 @@
 //! Shares a worker's tunnels among its clients: a silent one is evicted for a client that holds less. Pure.
 
 use litequic_exchange::TunnelExpiry;
-use litequic_resources::fairness::{ClientSource, FairPool, PoolSlot};
+use litequic_resources::fairness::{ClientSource, FairPool, PoolSlot, SlotExcess};
 use slab::Slab;
 use std::{
     cell::RefCell,
@@ -10,8 +10,9 @@ use std::{
     time::Duration,
 };
 
-/// Silence after which a tunnel may be evicted for another one: keep-alives of WebSockets are seldom further apart than
-/// thirty seconds, and messages of a conversation are closer.
+/// Silence after which a tunnel may be evicted for another one, before the division by its client's
+/// [`SlotExcess::ratio`]: messages of a conversation are closer, and a client that holds a thousand tunnels loses one
+/// although it sends pings.
 const MIN_TUNNEL_SILENCE: Duration = Duration::from_secs(10);
 
 /// Tunnels of a worker, those that are still being opened too.
@@ -71,10 +72,8 @@ impl OpenTunnels {
         let taker = self.fair.source_branches(taker);
         let silent = self.tunnels.iter().filter_map(|(number, entry)| {
             let silence = entry.quiet.upgrade()?.idle_time();
-            if silence < MIN_TUNNEL_SILENCE {
-                return None;
-            }
-            Some((self.fair.slot_excess(entry.slot?, &taker)?, silence, number))
+            let excess: SlotExcess = self.fair.slot_excess(entry.slot?, &taker)?;
+            (silence >= MIN_TUNNEL_SILENCE / excess.ratio.max(1)).then_some((excess, silence, number))
         });
         let Some((.., number)) = silent.max() else { return false };
         let Some(entry) = self.tunnels.get_mut(number) else { return false };
@@ -167,11 +166,11 @@ mod tests {
         let mut held = Vec::new();
         for connection in 0..4 {
             held.push(open(&tunnels, source(1, connection)).unwrap().0);
-            tokio::time::advance(Duration::from_secs(1)).await;
+            tokio::time::advance(Duration::from_millis(500)).await;
         }
         assert!(open(&tunnels, source(1, 9)).is_none(), "its own source holds most");
-        assert!(open(&tunnels, source(2, 9)).is_none(), "none is silent for long enough");
-        tokio::time::advance(Duration::from_secs(8)).await;
+        assert!(open(&tunnels, source(2, 9)).is_none(), "none is silent for a quarter of ten seconds");
+        tokio::time::advance(Duration::from_millis(500)).await;
         let (other, evicts) = open(&tunnels, source(2, 9)).unwrap();
         assert!(evicts);
         let mut evicted = Vec::new();
@@ -180,6 +179,7 @@ mod tests {
         }
         assert_eq!(evicted, [true, false, false, false]);
         // The sources hold three tunnels and one: a third source takes one more of the first, and the second then none.
+        tokio::time::advance(Duration::from_secs(2)).await;
         let (third, _) = open(&tunnels, source(3, 9)).unwrap();
         assert!(open(&tunnels, source(2, 10)).is_none());
         drop((held, other, third));

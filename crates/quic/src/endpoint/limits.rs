@@ -119,7 +119,7 @@ fn transport_limits(config: &Config, window: u64, is_ordered: bool) -> Result<co
         .with_max_open_remote_bidirectional_streams(limits.max_streams.into())?
         .with_max_open_remote_unidirectional_streams(MAX_UNI_STREAMS)?
         .with_data_window(window)?
-        .with_bidirectional_remote_data_window(window.min(limits.stream_receive_buffer.into()))?
+        .with_bidirectional_remote_data_window(limits.stream_receive_window(window))?
         .with_unidirectional_data_window(UNI_STREAM_WINDOW)?
         .with_max_send_buffer_size(limits.stream_send_buffer)?
         .with_stream_batch_size(if is_ordered { ORDERED_BATCH_PACKETS } else { UNORDERED_BATCH_PACKETS })?

@@ -16,6 +16,8 @@ use std::time::Instant;
 pub struct FairPool<W> {
     /// Maximum number of slots in use.
     limit: u32,
+    /// Whether a source that holds no slot may take one of an eighth of the limit beyond the limit.
+    has_reserve: bool,
     slots: Slab<HeldSlot>,
     /// Counters by source.
     tree: Option<SourceTree<QueuedRequest<W>>>,
@@ -83,13 +85,20 @@ impl PoolSlot {
 impl<W> FairPool<W> {
     /// A pool of `limit` slots.
     pub const fn new(limit: u32) -> Self {
-        Self { limit, slots: Slab::new(), tree: None, ranked: false, last_number: 0 }
+        Self { limit, has_reserve: false, slots: Slab::new(), tree: None, ranked: false, last_number: 0 }
+    }
+
+    /// A pool of `limit` slots, and of a reserve of an eighth beyond the limit for clients that hold none. Of its first
+    /// quarter a connection gets a slot that holds none, of the second a source, and of the last half a source in whose
+    /// widest network (/24, /48) none is held. Holders that never release a slot thus lock no other source out.
+    pub fn with_reserve(limit: u32) -> Self {
+        Self { has_reserve: true, ..Self::new(limit) }
     }
 
     /// A pool of `limit` slots that also finds the source that holds most ([`FairPool::largest_source_connections`]),
     /// with counters that cost more.
-    pub const fn with_ranking(limit: u32) -> Self {
-        Self { limit, slots: Slab::new(), tree: None, ranked: true, last_number: 0 }
+    pub fn with_ranking(limit: u32) -> Self {
+        Self { ranked: true, ..Self::new(limit) }
     }
 
     /// Sets the number of slots. More slots may be in use until they are released; after a raise,
@@ -113,9 +122,14 @@ impl<W> FairPool<W> {
         self.tree.as_ref().map_or(0, SourceTree::waiting_count)
     }
 
-    /// Takes a slot for `source`; `None` if all are in use, or other requests wait.
+    /// Takes a slot for `source`; `None` if all that the source may have are in use, or other requests wait for one.
     pub fn take_slot(&mut self, source: ClientSource) -> Option<PoolSlot> {
-        (self.used_slot_count() < self.limit && self.waiting_requests() == 0).then(|| self.insert_slot(source))
+        let is_free = if self.used_slot_count() < self.limit {
+            self.waiting_requests() == 0
+        } else {
+            self.admits_to_reserve(&source)
+        };
+        is_free.then(|| self.insert_slot(source))
     }
 
     /// Takes a slot for `source` even if all are in use.
@@ -171,7 +185,10 @@ impl<W> FairPool<W> {
     /// returns `None` after every change that may have freed a slot.
     pub fn grant_slot(&mut self) -> Option<(W, PoolSlot)> {
         if self.used_slot_count() >= self.limit {
-            return None;
+            let next = self.tree.as_ref()?.next_request()?.source;
+            if !self.admits_to_reserve(&next) {
+                return None;
+            }
         }
         let (leaf, QueuedRequest { source, request, .. }) = self.tree.as_mut()?.grant_next()?;
         let slot = PoolSlot(self.slots.insert(HeldSlot { source, leaf: Some(leaf) }));
@@ -216,11 +233,26 @@ impl<W> FairPool<W> {
     /// (/24, /48) no slot is held.
     pub fn admits_to_last_slots(&mut self, source: &ClientSource) -> bool {
         let left = self.limit.saturating_sub(self.used_slot_count());
-        if left > self.limit / 8 {
-            return true;
+        left > self.limit / 8 || self.admits_newcomer(source, left)
+    }
+
+    /// Whether `source` may take one of the `left` slots of the last eighth.
+    fn admits_newcomer(&mut self, source: &ClientSource, left: u32) -> bool {
+        let half = self.limit / 16;
+        let held = self.ensure_tree().slots_held(source);
+        left > 0 && if left > half { held.source == 0 } else { held.network == 0 }
+    }
+
+    /// Whether `source` may take a slot of the reserve.
+    fn admits_to_reserve(&mut self, source: &ClientSource) -> bool {
+        if !self.has_reserve {
+            return false;
         }
-        let (in_network, own) = self.ensure_tree().slots_held(source);
-        left > 0 && if left > self.limit / 16 { own == 0 } else { in_network == 0 }
+        let reserve = self.limit / 8;
+        let left = self.limit.saturating_add(reserve).saturating_sub(self.used_slot_count());
+        // Attackers share the address of honest clients behind a NAT.
+        let is_first_quarter = left > reserve - reserve / 4;
+        self.admits_newcomer(source, left) || is_first_quarter && self.ensure_tree().slots_held(source).connection == 0
     }
 
     /// Connections of the source that holds most, of the sources that hold at least two slots more than `taker` where
@@ -241,7 +273,7 @@ impl<W> FairPool<W> {
     /// request.
     pub fn slots_held_by(&self, source: &ClientSource) -> u32 {
         match &self.tree {
-            Some(tree) => tree.slots_held(source).1,
+            Some(tree) => tree.slots_held(source).source,
             None => {
                 let own = self.slots.iter().filter(|(_, held)| held.source.is_same_source(source)).count();
                 u32::try_from(own).unwrap_or(u32::MAX)

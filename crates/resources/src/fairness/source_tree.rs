@@ -66,6 +66,17 @@ struct BranchCounts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SourceBranches([Option<BranchId>; DEPTH]);
 
+/// Numbers of slots in use by a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct HeldSlots {
+    /// In the widest network (/24, /48) of the client.
+    pub(super) network: u32,
+    /// By the client's source.
+    pub(super) source: u32,
+    /// By the client's connection.
+    pub(super) connection: u32,
+}
+
 /// Excess of the holder of a slot over another client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SlotExcess {
@@ -152,6 +163,11 @@ impl<W> SourceTree<W> {
         Some((leaf, request))
     }
 
+    /// The request that [`SourceTree::grant_next`] removes.
+    pub(super) fn next_request(&self) -> Option<&W> {
+        self.nodes.get(self.next_leaf()?)?.queue.first_key_value().map(|(_, request)| request)
+    }
+
     /// Number of the newest request or turn.
     pub(super) const fn last_number(&self) -> u64 {
         self.last_number
@@ -220,14 +236,15 @@ impl<W> SourceTree<W> {
         Some(SlotExcess { held: holder.0.map(held), between_connections, ratio })
     }
 
-    /// Numbers of slots that are used in the widest network of `source`, and by `source` itself. Both are the same for
-    /// a connection that is a source of its own.
-    pub(super) fn slots_held(&self, source: &ClientSource) -> (u32, u32) {
+    /// Numbers of slots that `source` holds. All are the same for a connection that is a source of its own.
+    pub(super) fn slots_held(&self, source: &ClientSource) -> HeldSlots {
         let branches = self.find_branches(source);
-        let held =
-            |branch: Option<BranchId>| branch.and_then(|id| self.nodes.get(id)).map_or(0, |node| node.counts.held);
-        let own = source.branch_keys().count().saturating_sub(1).max(1);
-        (held(branches.0.get(1).copied().flatten()), held(branches.0.get(own).copied().flatten()))
+        let held = |level: usize| {
+            let branch = branches.0.get(level).copied().flatten();
+            branch.and_then(|id| self.nodes.get(id)).map_or(0, |node| node.counts.held)
+        };
+        let levels = source.branch_keys().count();
+        HeldSlots { network: held(1), source: held(levels.saturating_sub(1).max(1)), connection: held(levels) }
     }
 
     /// The source that holds most, of the sources that hold at least two slots more than `taker` where the two part.
@@ -248,7 +265,7 @@ impl<W> SourceTree<W> {
 
     /// Whether another network holds at least two slots more than that of `taker`. False if the tree is not ranked.
     pub(super) fn has_larger_network(&self, taker: &ClientSource) -> bool {
-        let (own, _) = self.slots_held(taker);
+        let own = self.slots_held(taker).network;
         let most = self.nodes.get(self.root).and_then(|root| root.by_slots.last());
         most.is_some_and(|(most, _)| *most >= own.saturating_add(2))
     }

@@ -43,6 +43,7 @@ pub(crate) async fn serve_http2<H: Handler>(
         metrics.limit_receive_buffer.increment();
     }
     let grant = receive.grant_window(window, connection.admitted.entry.client_source().own_network());
+    let stream_window = u32::try_from(limits.stream_receive_window(window)).unwrap_or(u32::MAX);
     let window = u32::try_from(window).unwrap_or(u32::MAX).clamp(*WINDOW_RANGE.start(), *WINDOW_RANGE.end());
     connection.account_received(grant.clone_account());
     let (mut frames, heads) =
@@ -78,7 +79,7 @@ pub(crate) async fn serve_http2<H: Handler>(
         // Beyond this size h2 answers 431 by itself. Between max_header_bytes and this size `request_head` does, and
         // counts.
         .max_header_list_size(limits.max_header_bytes.saturating_mul(2))
-        .initial_window_size(limits.stream_receive_buffer.min(window))
+        .initial_window_size(stream_window)
         .initial_connection_window_size(window)
         .max_pending_accept_reset_streams(
             usize::try_from(connection.lifecycle.max_resets_at_once()).unwrap_or(usize::MAX).max(MIN_PENDING_RESETS),

@@ -19,7 +19,9 @@ use tokio::sync::oneshot;
 
 /// Passwords that are verified at a time, and so cores in use.
 const MAX_THREADS: u32 = 2;
-/// Longest queue for a thread: three seconds' worth of requests.
+/// Longest queue for a thread: three seconds' worth of requests. A source whose passwords were wrong lately joins the
+/// queue only while less than half of it is full: guesses from as many networks as there are places then leave room for
+/// other clients.
 const MAX_QUEUED: u32 = 64;
 /// Longest wait of a request.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -165,13 +167,15 @@ impl CheckerState {
         source: ClientSource,
         now: Instant,
     ) -> Result<Option<QueuedVerification<'_>>, ()> {
+        let has_failed = self.by_source.has_counted_event(&client_key(job.client), now);
+        let most = if has_failed { MAX_QUEUED / 2 } else { MAX_QUEUED };
         let mut queue = self.lock_queue();
         let waiting = match queue.fair.take_slot(source) {
             Some(slot) => {
                 queue.ready.push_back((slot, job));
                 None
             }
-            None => match queue.fair.enqueue_request(source, now, MAX_QUEUED, job) {
+            None => match queue.fair.enqueue_request(source, now, most, job) {
                 // The request that lost its place learns of it by its closed channel.
                 QueueOutcome::Queued(place, _lost) => Some(place),
                 QueueOutcome::Refused(_) => return Err(()),
@@ -347,6 +351,24 @@ mod tests {
         assert!(left > MAX_QUEUED / 2, "served in its turn, and not behind the whole queue: {left}");
         let busy = flood.iter().filter(|checked| **checked == PasswordCheck::Busy).count();
         assert!(busy > MAX_QUEUED as usize / 2 && flood.contains(&PasswordCheck::Wrong), "{busy}");
+    }
+
+    /// Each network has one wrong password behind it and one in the queue.
+    #[tokio::test]
+    async fn guesses_from_many_networks_leave_room_in_the_queue() {
+        let (passwords, users) = (PasswordChecker::default(), users(4));
+        let guess = async |n: u32| {
+            let address = IpAddr::from(u32::to_be_bytes((10 << 24) + (n << 8)));
+            let source = ClientSource::new(Some((address, 32)), n.into());
+            passwords.check_password(&users, credentials(&format!("n{n}"), "x"), source, address).await
+        };
+        for n in 0..2 * MAX_QUEUED {
+            assert_eq!(guess(n).await, PasswordCheck::Wrong);
+        }
+        let mut flood = pin!(join_all((0..2 * MAX_QUEUED).map(guess)));
+        assert!(flood.as_mut().now_or_never().is_none());
+        let other = check(&passwords, &users, "alice", "alice's", 2);
+        assert_eq!(tokio::join!(other, flood).0, PasswordCheck::Right);
     }
 
     #[tokio::test]

@@ -370,6 +370,30 @@ fn the_last_eighth_of_a_pool_is_for_sources_without_slots() {
 }
 
 #[test]
+fn a_reserve_beyond_the_limit_is_for_clients_without_slots() {
+    let mut pool = FairPool::<u8>::with_reserve(160);
+    let of = |network, host, connection| ClientSource::new(Some(([192, 0, network, host].into(), 32)), connection);
+    let held: Vec<_> = (0..160).map(|_| pool.take_slot(of(0, 1, 1)).unwrap()).collect();
+    assert!(pool.take_slot(of(0, 1, 1)).is_none(), "the connection holds all");
+    let count = |pool: &mut FairPool<u8>, sources: &mut dyn Iterator<Item = ClientSource>| {
+        sources.filter(|source| pool.take_slot(*source).is_some()).count()
+    };
+    assert_eq!(count(&mut pool, &mut (2..100).map(|connection| of(0, 1, connection))), 5, "a quarter");
+    assert_eq!(count(&mut pool, &mut (2..100).map(|host| of(0, host, 1))), 5, "up to the half");
+    assert_eq!(count(&mut pool, &mut (1..100).map(|network| of(network, 1, 1))), 10);
+    assert!(pool.take_slot(of(200, 1, 1)).is_none());
+    // Those who wait get slots by the same rule.
+    let now = Instant::now();
+    queue(&mut pool, of(0, 1, 1), now, 1);
+    queue(&mut pool, of(201, 1, 1), now, 2);
+    assert!(pool.grant_slot().is_none());
+    pool.release_slot(held[0]);
+    assert_eq!(pool.grant_slot().map(|(request, _)| request), Some(2));
+    pool.release_slot(held[1]);
+    assert!(pool.grant_slot().is_none(), "the source that holds most waits until the limit is kept again");
+}
+
+#[test]
 fn a_slot_whose_client_becomes_known_counts_for_that_client() {
     let mut pool = FairPool::<()>::new(4);
     let slot = pool.take_slot(ClientSource::new(None, 1)).unwrap();

@@ -1,21 +1,16 @@
 //! Opens the workers' TCP listeners, one for each worker at the same address. The kernel distributes connections over
 //! them by a hash, and a connection stays with the worker that accepted it.
 
-use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
+use litequic_base::tcp_keepalive::enable_keepalive;
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use std::{
     io,
     net::{SocketAddr, TcpListener},
-    time::Duration,
 };
 
 /// Connections that the kernel queues until the worker accepts them: a flash crowd of some milliseconds. The kernel
 /// caps the value at net.core.somaxconn.
 const LISTEN_BACKLOG: i32 = 1024;
-/// Idle time before TCP keepalive: while a response waits for its origin, nothing else would notice that the client is
-/// gone.
-const KEEPALIVE_TIME: Duration = Duration::from_secs(30);
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
-const KEEPALIVE_PROBES: u32 = 3;
 
 /// Error of binding a TCP address; the operator's fault.
 #[derive(Debug, thiserror::Error)]
@@ -73,8 +68,7 @@ fn bind_listener(address: SocketAddr, is_first: bool) -> io::Result<TcpListener>
     socket.set_nonblocking(true)?;
     // Accepted connections inherit both options (tcp(7)).
     socket.set_tcp_nodelay(true)?;
-    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_TIME).with_interval(KEEPALIVE_INTERVAL);
-    socket.set_tcp_keepalive(&keepalive.with_retries(KEEPALIVE_PROBES))?;
+    enable_keepalive(&SockRef::from(&socket))?;
     socket.bind(&address.into())?;
     socket.listen(LISTEN_BACKLOG)?;
     // The option is set only now: two sockets with SO_REUSEADDR may be bound to one address while neither listens.
@@ -86,7 +80,11 @@ fn bind_listener(address: SocketAddr, is_first: bool) -> io::Result<TcpListener>
 mod tests {
     use super::*;
     use socket2::SockRef;
-    use std::{collections::HashSet, net::TcpStream, time::Instant};
+    use std::{
+        collections::HashSet,
+        net::TcpStream,
+        time::{Duration, Instant},
+    };
 
     #[test]
     fn an_address_that_another_group_has_is_refused() {
@@ -131,6 +129,6 @@ mod tests {
         };
         let socket = SockRef::from(&stream);
         assert!(socket.tcp_nodelay().unwrap() && socket.keepalive().unwrap());
-        assert_eq!(socket.tcp_keepalive_time().unwrap(), KEEPALIVE_TIME);
+        assert_eq!(socket.tcp_keepalive_time().unwrap().as_secs(), 30);
     }
 }

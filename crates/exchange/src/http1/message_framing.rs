@@ -36,6 +36,8 @@ pub(super) struct FramingFields<'b> {
     pub(super) is_closing: bool,
     /// `Connection` names `upgrade`.
     names_upgrade: bool,
+    /// `timeout` of `Keep-Alive`, in seconds.
+    pub(super) keep_alive: Option<u32>,
 }
 
 impl<'b> FramingFields<'b> {
@@ -51,6 +53,13 @@ impl<'b> FramingFields<'b> {
                         fields.is_closing |= option.eq_ignore_ascii_case(b"close");
                         fields.names_upgrade |= option.eq_ignore_ascii_case(b"upgrade");
                     }
+                }
+                10 if is_named(b"keep-alive") => {
+                    let seconds = |option: &[u8]| {
+                        let (name, value) = str::from_utf8(option).ok()?.split_once('=')?;
+                        name.trim().eq_ignore_ascii_case("timeout").then(|| value.trim().parse().ok())?
+                    };
+                    fields.keep_alive = split_list(value).find_map(seconds).or(fields.keep_alive);
                 }
                 14 if is_named(b"content-length") => {
                     for item in split_list(value) {

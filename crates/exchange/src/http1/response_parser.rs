@@ -89,6 +89,12 @@ impl<'b> ParsedHead<'_, 'b> {
         !self.is_http_10 && !self.framing_fields.is_closing && !self.framing_fields.has_two_framings()
     }
 
+    /// Returns the time in seconds after which the server closes the idle connection, as `Keep-Alive` announces (RFC
+    /// 2068 §19.7.1.1).
+    pub const fn keep_alive_seconds(&self) -> Option<u32> {
+        self.framing_fields.keep_alive
+    }
+
     /// Returns the delimiter of the body (RFC 9112 §6.3). `is_head`: the request's method is HEAD.
     ///
     /// # Errors
@@ -217,6 +223,24 @@ mod tests {
         }
         let bytes = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n";
         assert_eq!(found(bytes, true).unwrap().unwrap().framing, Ok(MessageFraming::None), "HEAD");
+    }
+
+    #[test]
+    fn the_idle_time_that_a_server_announces_is_read() {
+        for (lines, expected) in [
+            ("Keep-Alive: timeout=5\r\n", Some(5)),
+            ("keep-alive: max=100, Timeout = 72\r\n", Some(72)),
+            ("Keep-Alive: timeout=0\r\n", Some(0)),
+            ("Keep-Alive: timeout=5s\r\n", None),
+            ("Keep-Alive: timeout=99999999999\r\n", None),
+            ("Keep-Alive: max=100\r\n", None),
+            ("Keep-Alive: 5\r\nConnection: keep-alive\r\n", None),
+        ] {
+            let bytes = format!("HTTP/1.1 200 OK\r\n{lines}\r\n");
+            let mut parsed = HeadLines::default();
+            let head = parse_response_head(bytes.as_bytes(), &mut parsed).unwrap().unwrap();
+            assert_eq!(head.keep_alive_seconds(), expected, "{lines}");
+        }
     }
 
     #[test]

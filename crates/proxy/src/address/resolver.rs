@@ -11,9 +11,13 @@ use std::{
     net::{IpAddr, SocketAddr},
     time::Duration,
 };
-use tokio::{sync::Mutex, time::Instant};
+use tokio::{
+    sync::{Mutex, MutexGuard},
+    time::Instant,
+};
 
-/// Delay between two lookups of a name without an answer: a burst of requests must not become a burst of lookups.
+/// Delay between two lookups of a name without an answer, or whose addresses fail: a burst of requests must not become
+/// a burst of lookups.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Longest wait of a request for a lookup, below the time to connect, so that the last answer can still be used. The
@@ -52,6 +56,12 @@ struct Resolution {
 impl Resolution {
     fn is_fresh(&self, now: Instant) -> bool {
         self.next_lookup.is_some_and(|next| now < next)
+    }
+
+    /// Makes the addresses stale, unless they are less than [`RETRY_INTERVAL`] old.
+    fn expire_addresses(&mut self, now: Instant, interval: Duration) {
+        let youngest = now + interval.saturating_sub(RETRY_INTERVAL);
+        self.next_lookup = self.next_lookup.filter(|next| *next > youngest);
     }
 
     fn record_lookup(&mut self, result: Option<Vec<SocketAddr>>, now: Instant, interval: Duration) {
@@ -121,9 +131,32 @@ impl Resolver {
         self.failures.is_failed(address, now) || self.ejections.borrow().is_address_ejected(address, now)
     }
 
+    /// Returns addresses of the name that `tried` does not have, after all of these have failed: the name is resolved
+    /// at once, but not more often than once a second. `None` if there are none.
+    ///
+    /// # Cancel safety
+    ///
+    /// The lookup goes on, and the next call gets its result.
+    pub(crate) async fn addresses_beside(&self, tried: &[SocketAddr]) -> Option<Vec<SocketAddr>> {
+        self.expire_answer();
+        if !self.literal && !self.answer.borrow().is_fresh(Instant::now()) {
+            let turn = self.lookup.lock().await;
+            self.run_lookup(turn).await;
+        }
+        let answer = self.answer.borrow();
+        let others: Vec<_> = answer.addresses.iter().copied().filter(|address| !tried.contains(address)).collect();
+        Some(others).filter(|others| !others.is_empty())
+    }
+
+    /// Makes a lookup due, because an address has failed: the name may have moved.
+    pub(crate) fn expire_answer(&self) {
+        self.answer.borrow_mut().expire_addresses(Instant::now(), self.interval);
+    }
+
     /// Notes that no connection to `address` could be opened, by `error`: the address is tried last until the name is
     /// resolved again.
     pub(crate) fn on_unreachable(&self, address: SocketAddr, error: &io::Error) {
+        self.expire_answer();
         if self.failures.mark_failed(address, self.interval, Instant::now()) {
             tracing::warn!(host = self.host, %address, %error, "cannot connect to an address of an origin; litequic \
                                                                 tries this address last from now on");
@@ -167,8 +200,14 @@ impl Resolver {
     ///
     /// The lookup goes on, and the next call gets its result.
     pub(crate) async fn refresh_addresses(&self) {
-        if !self.literal && !self.answer.borrow().is_fresh(Instant::now()) {
-            self.run_lookup().await;
+        if self.literal || self.answer.borrow().is_fresh(Instant::now()) {
+            return;
+        }
+        // With an earlier answer no request waits for another request's lookup.
+        let is_known = !self.answer.borrow().addresses.is_empty();
+        let turn = if is_known { self.lookup.try_lock().ok() } else { Some(self.lookup.lock().await) };
+        if let Some(turn) = turn {
+            self.run_lookup(turn).await;
         }
     }
 
@@ -177,15 +216,13 @@ impl Resolver {
         self.literal || self.answer.borrow().addresses.contains(&address)
     }
 
-    /// Looks the name up, one lookup at a time. With an earlier answer no request waits for another request's lookup,
-    /// nor for a slow one.
-    async fn run_lookup(&self) {
-        let known = !self.answer.borrow().addresses.is_empty();
-        let turn = if known { self.lookup.try_lock().ok() } else { Some(self.lookup.lock().await) };
+    /// Looks the name up, one lookup at a time: in its `turn`.
+    async fn run_lookup(&self, _turn: MutexGuard<'_, ()>) {
         // The lock's last owner may have resolved the name meanwhile.
-        if turn.is_none() || self.answer.borrow().is_fresh(Instant::now()) {
+        if self.answer.borrow().is_fresh(Instant::now()) {
             return;
         }
+        let known = !self.answer.borrow().addresses.is_empty();
         // A second lookup may be needed: the result of one that was given up may be too old by now.
         for _ in 0..2 {
             let given_up = self.pending.borrow().is_some();

@@ -8,9 +8,13 @@ use crate::address::{AddressFailures, Blame, Lookups, RaceWinner, Resolver, orde
 use crate::answer::Error;
 use crate::balance::{EjectionCause, EjectionRule};
 use crate::metrics::{ProxyMetrics, ServerMetrics};
-use litequic_base::timers::{timeout, timeout_at};
+use litequic_base::{
+    tcp_keepalive::{enable_keepalive, limit_unacknowledged_time},
+    timers::{timeout, timeout_at},
+};
 use litequic_config::OriginAddress;
 use litequic_resources::descriptors::Descriptor;
+use socket2::SockRef;
 use std::{io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 use tokio::{
     io::AsyncWriteExt,
@@ -163,11 +167,25 @@ impl Connector {
             Self::Tcp(resolver) | Self::Tls(resolver, _) => resolver,
         };
         let addresses = timeout_at(deadline, resolver.ordered_addresses()).await;
-        let addresses = addresses.map_err(|_| Error::ConnectTimeout)?.map_err(|_| Error::Resolve)?;
+        let mut addresses = addresses.map_err(|_| Error::ConnectTimeout)?.map_err(|_| Error::Resolve)?;
         if let [address] = *addresses {
-            let connected =
-                timeout_at(deadline, with.connect_address(address)).await.map_err(|_| Error::ConnectTimeout)?;
-            return Ok((connected?, Some(address), descriptor));
+            let connected = timeout_at(deadline, with.connect_address(address)).await;
+            let error = match connected {
+                Ok(Ok(connected)) => return Ok((connected, Some(address), descriptor)),
+                Ok(Err(error)) => error,
+                Err(_) => {
+                    resolver.expire_answer();
+                    return Err(Error::ConnectTimeout.into());
+                }
+            };
+            if !is_address_failure(&error) {
+                return Err(error.into());
+            }
+            // The name may have moved since it was resolved.
+            match timeout_at(deadline, resolver.addresses_beside(&[address])).await {
+                Ok(Some(others)) => addresses = others,
+                _ => return Err(error.into()),
+            }
         }
         let failed = |address, error: &io::Error| {
             if is_address_failure(error) {
@@ -177,8 +195,15 @@ impl Connector {
         };
         // Boxed, so that a request's future is not larger because of it.
         let attempt = |address| with.connect_address(address);
-        let race = Box::pin(race_addresses(&addresses, deadline, descriptor, spare, attempt, failed));
-        let RaceWinner { stream, address, permit } = race.await?;
+        let race = Box::pin(race_addresses(&addresses, deadline, descriptor, &spare, attempt, failed));
+        let RaceWinner { stream, address, permit } = match race.await {
+            Ok(won) => won,
+            Err(error) => {
+                let others = timeout_at(deadline, resolver.addresses_beside(&addresses)).await;
+                let (Ok(Some(others)), Some(descriptor)) = (others, spare()) else { return Err(error.into()) };
+                Box::pin(race_addresses(&others, deadline, descriptor, &spare, attempt, failed)).await?
+            }
+        };
         resolver.on_reached(address);
         Ok((stream, Some(address), permit))
     }
@@ -202,6 +227,9 @@ impl ConnectAttempt<'_> {
         let stream = TcpStream::connect(address).await?;
         // A request's head and the last piece of its body are sent at once.
         stream.set_nodelay(true)?;
+        let socket = SockRef::from(&stream);
+        enable_keepalive(&socket)?;
+        limit_unacknowledged_time(&socket)?;
         match self.secure {
             None => Ok(OriginSocket::Tcp(stream)),
             // Boxed, so that a request's future is not larger because of it.
@@ -417,6 +445,28 @@ mod tests {
         let stream = connecting.await.unwrap();
         assert_eq!(stream.address, Some(address));
         assert!(!connector.is_current_address(stream.address));
+    }
+
+    #[tokio::test]
+    async fn a_refused_connection_goes_to_where_the_name_has_moved() {
+        const NAME: &str = "moved.addresses.test";
+        let old = TcpListener::bind("127.0.0.2:0").await.unwrap();
+        let port = old.local_addr().unwrap().port();
+        let Ok(new) = TcpListener::bind(("127.0.0.1", port)).await else { return };
+        resolve_for_tests(NAME, &[old.local_addr().unwrap().ip()]);
+        let address = OriginAddress::Tcp { host: NAME.into(), port };
+        let connector = Connector::new(&address, Duration::from_secs(3600), None);
+        let (descriptors, counters) = (Arc::default(), ServerMetrics::default());
+        let before = connect(&connector, &descriptors, &counters).await.unwrap();
+        assert_eq!(before.address, old.local_addr().ok());
+        drop(old);
+        resolve_for_tests(NAME, &[new.local_addr().unwrap().ip()]);
+        assert_eq!(connect(&connector, &descriptors, &counters).await.unwrap_err(), Error::Refused, "once a second");
+        tokio::time::pause();
+        tokio::time::advance(Duration::from_secs(1)).await;
+        tokio::time::resume();
+        let after = connect(&connector, &descriptors, &counters).await.unwrap();
+        assert_eq!(after.address, new.local_addr().ok());
     }
 
     #[tokio::test]

@@ -46,6 +46,10 @@ const MAX_WRITES: usize = 16;
 /// Most parts of one write, a head among them.
 const MAX_PARTS: usize = 3 * MAX_PIECES + 2;
 
+/// Part of the idle time that an origin announces in which no request is sent any more: a round trip, lost packets
+/// included.
+const MAX_KEEP_ALIVE_MARGIN: Duration = Duration::from_secs(1);
+
 /// Field lines that are added to a response's head for the client: a date, a cookie, the route's fields.
 const ADDED_FIELDS: usize = 4;
 /// Bytes of the added field lines.
@@ -129,6 +133,8 @@ struct IncomingResponse {
     has_head: bool,
     /// Whether the connection may be used after the response.
     is_persistent: bool,
+    /// Time in seconds after which the origin closes the idle connection, if the last head announced one.
+    keep_alive: Option<u32>,
     interims: u32,
     /// Bytes of an incomplete head that were parsed.
     parsed: usize,
@@ -146,6 +152,7 @@ impl Default for IncomingResponse {
             decoder: BodyDecoder::new(MessageFraming::None),
             has_head: false,
             is_persistent: false,
+            keep_alive: None,
             interims: 0,
             parsed: 0,
             next: FIRST_READ,
@@ -318,6 +325,13 @@ impl OriginConnection {
     /// Remaining size of the response's body.
     pub(crate) fn size_hint(&self) -> SizeHint {
         self.incoming.borrow().decoder.remaining_body_bytes().map_or_else(SizeHint::default, SizeHint::with_exact)
+    }
+
+    /// Time for which the idle connection may be used: the announced one less a second, or less half of a shorter one,
+    /// so that no request meets the origin's FIN; `None` if the origin announced nothing.
+    pub(crate) fn announced_idle_time(&self) -> Option<Duration> {
+        let announced = Duration::from_secs(self.incoming.borrow().keep_alive?.into());
+        Some(announced.saturating_sub(MAX_KEEP_ALIVE_MARGIN.min(announced / 2)))
     }
 
     /// Whether another request may use the connection, as far as is known without a system call: the last request is
@@ -818,6 +832,7 @@ impl IncomingResponse {
             self.decoder = BodyDecoder::new(head.body_framing(is_head)?);
             self.has_head = true;
             self.is_persistent = head.is_persistent() && status != StatusCode::SWITCHING_PROTOCOLS;
+            self.keep_alive = head.keep_alive_seconds();
             ReceivedMessage::Response(ReceivedHead { status, is_http_10: head.is_http_10, fields })
         };
         let length = head.length;

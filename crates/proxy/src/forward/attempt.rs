@@ -1,5 +1,6 @@
 //! Sends a request to an origin in one or several attempts: the state that the attempts share, and the outcome of each.
 
+use super::authentication;
 use super::header_wait::{self, InterimForwarder, WaitOutcome};
 use super::open_exchange::{OpenExchange, finish_exchange};
 use super::response_body::ResponseBody;
@@ -232,6 +233,11 @@ impl<'a> Attempts<'a> {
         let outcome =
             header_wait::wait_for_header(poll_sent, upload, &self.interims, self.timeouts, self.deadline, metrics)
                 .await;
+        if let WaitOutcome::Response(response) = &outcome
+            && authentication::binds_connection(&head.fields, response.status, &response.fields)
+        {
+            connection.reserve_for_client(self.source.source_connection());
+        }
         self.note_end(&outcome, connection);
         outcome
     }

@@ -2,6 +2,7 @@
 //! can be spooled into memory when its connection is needed.
 
 mod attempt;
+mod authentication;
 mod header_wait;
 mod open_exchange;
 mod response_body;

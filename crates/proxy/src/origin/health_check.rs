@@ -17,8 +17,8 @@ use tokio::{
 
 /// Random part of an interval, in both directions: checks of many litequic do not coincide for long.
 const JITTER: f64 = 0.1;
-/// Most bytes of a response until its status is known, interim responses among them.
-const MAX_RESPONSE: usize = 8192;
+/// Bytes of a usual response's head; a longer one may have as many as that of a request ([`http1::MAX_HEAD`]).
+const RESPONSE_CAPACITY: usize = 1024;
 
 /// A server to be checked, with the settings of its checks.
 #[derive(Debug, Clone)]
@@ -222,23 +222,43 @@ enum NoHealthAnswer {
 
 /// Reads the status of the final response that `stream` begins with.
 async fn read_status(stream: &mut (impl AsyncRead + Unpin)) -> Result<u16, NoHealthAnswer> {
-    let (mut received, mut seen) = (Vec::with_capacity(MAX_RESPONSE), 0);
+    let mut received = Vec::with_capacity(RESPONSE_CAPACITY);
+    // The check's timeout bounds the number of interim responses.
     loop {
-        while received.len() > seen {
-            let mut lines = HeadLines::default();
-            let rest = received.get(seen..).unwrap_or_default();
-            match http1::parse_response_head(rest, &mut lines)? {
-                Some(head) if head.is_interim() => seen += head.length,
-                Some(head) => return Ok(head.status),
-                None => break,
+        let mut lines = HeadLines::default();
+        match http1::parse_response_head(&received, &mut lines) {
+            Ok(Some(head)) if head.is_interim() => {
+                let length = head.length;
+                received.drain(..length);
+                continue;
             }
+            Ok(Some(head)) => return Ok(head.status),
+            Ok(None) => {}
+            Err(error) => return Err(error.into()),
         }
-        let left = MAX_RESPONSE.saturating_sub(received.len());
-        if left == 0 {
-            return Err(HeadError::TooLarge.into());
-        }
-        if stream.take(left as u64).read_buf(&mut received).await? == 0 {
+        if stream.read_buf(&mut received).await? == 0 {
             return Err(NoHealthAnswer::Closed);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_status_is_read_behind_interim_responses_and_large_headers() {
+        let interim = "HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n".repeat(1_000);
+        let field = |length: usize| format!("content-security-policy: {}\r\n", "x".repeat(length));
+        for (begin, field, expected) in [
+            ("", field(10), Ok(204)),
+            ("", field(60_000), Ok(204)),
+            (&interim, field(9_000), Ok(204)),
+            ("", field(http1::MAX_HEAD), Err(())),
+        ] {
+            let text = format!("{begin}HTTP/1.1 204 No Content\r\n{field}\r\n");
+            assert_eq!(read_status(&mut text.as_bytes()).await.map_err(|_| ()), expected, "{}", text.len());
+        }
+        assert!(matches!(read_status(&mut &b"HTTP/1.1 103 E\r\n\r\n"[..]).await, Err(NoHealthAnswer::Closed)));
     }
 }

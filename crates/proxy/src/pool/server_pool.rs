@@ -25,7 +25,7 @@ use litequic_resources::{
 };
 use litequic_telemetry::GaugeGuard;
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     fmt,
     future::{Future, poll_fn},
     net::SocketAddr,
@@ -33,6 +33,7 @@ use std::{
     rc::{Rc, Weak},
     sync::Arc,
     task::{Context, Poll, Waker},
+    time::Duration,
 };
 use tokio::{
     sync::oneshot,
@@ -72,6 +73,8 @@ struct ServerPoolState {
     preemption_task: Option<AbortHandle>,
     /// Task that closes idle connections, while there are any.
     reaper: Option<IdleReaper>,
+    /// Whether a connection has belonged to a client.
+    has_owners: bool,
     closed: bool,
 }
 
@@ -113,6 +116,8 @@ struct PreemptedExchange {
 struct IdleConnection {
     connection: ServerConnection,
     since: Instant,
+    /// End of the idle timeout, or of the shorter time that the origin announced.
+    until: Instant,
     _counted: IdleCount,
 }
 
@@ -171,6 +176,9 @@ struct ServerConnection {
     http: Rc<OriginConnection>,
     /// Client whose address was sent to the server, if any.
     proxied: Option<ProxiedClient>,
+    /// Number of the client's connection to which this one belongs, because the origin authenticates connections (NTLM,
+    /// Negotiate).
+    owner: Cell<Option<u64>>,
     born: Instant,
     /// Number of requests on the connection so far.
     requests: u64,
@@ -227,6 +235,7 @@ impl ServerPool {
                 exchanges: Vec::new(),
                 preemption_task: None,
                 reaper: None,
+                has_owners: false,
                 closed: false,
             }),
         });
@@ -308,7 +317,7 @@ impl ServerPool {
             // Boxed, as is a connection attempt: most requests do neither, and a future that is moved is moved whole.
             None => Box::pin(self.wait_for_slot(source, timeouts, deadline)).await?,
         };
-        match self.reuse_connection(turn, needs) {
+        match self.reuse_connection(turn, needs, source.source_connection()) {
             Ok(connection) => Ok(connection),
             Err(in_use) => Box::pin(self.connect_new(in_use, needs.proxied, timeouts, deadline)).await,
         }
@@ -379,7 +388,8 @@ impl ServerPool {
         }
     }
 
-    /// Reuses the connection that came with `turn`, or an idle one.
+    /// Reuses the connection that came with `turn`, or an idle one, for a request of the client's connection with the
+    /// number `client`.
     ///
     /// # Errors
     ///
@@ -388,6 +398,7 @@ impl ServerPool {
         self: &Rc<Self>,
         turn: GrantedSlot,
         needs: ConnectionNeeds,
+        client: u64,
     ) -> Result<PooledConnection, SlotGuard> {
         let GrantedSlot { connection, in_use } = turn;
         let ConnectionNeeds { fresh, quiet, proxied } = needs;
@@ -396,14 +407,18 @@ impl ServerPool {
             drop(connection);
         } else {
             let is_quiet = |connection: &ServerConnection| !quiet || connection.http.peek_quiet();
-            let is_fit = |connection: &ServerConnection| connection.proxied == proxied && is_quiet(connection);
+            let is_fit = |connection: &ServerConnection| {
+                connection.proxied == proxied
+                    && connection.owner.get().is_none_or(|owner| owner == client)
+                    && is_quiet(connection)
+            };
             if let Some(connection) = connection.filter(is_fit) {
                 return Ok(PooledConnection::new(connection, in_use, true));
             }
             let mut now = None;
-            while let Some(connection) = self.pop_idle(proxied) {
+            while let Some(IdleConnection { connection, until, .. }) = self.pop_idle(proxied, client) {
                 let now = *now.get_or_insert_with(timers::turn_time);
-                if self.is_usable(&connection, now) && is_quiet(&connection) {
+                if now < until && self.is_usable(&connection, now) && is_quiet(&connection) {
                     return Ok(PooledConnection::new(connection, in_use, true));
                 }
             }
@@ -580,7 +595,15 @@ impl ServerPool {
         self.metrics.origin_connections.increment();
         let open = GaugeGuard::new(&self.metrics, |metrics| &metrics.origin_connections_open);
         let born = Instant::now();
-        let connection = ServerConnection { http, proxied, born, requests: 0, _open: open, _counted: counted };
+        let connection = ServerConnection {
+            http,
+            proxied,
+            owner: Cell::new(None),
+            born,
+            requests: 0,
+            _open: open,
+            _counted: counted,
+        };
         Ok(PooledConnection::new(connection, in_use, false))
     }
 
@@ -593,10 +616,15 @@ impl ServerPool {
     }
 
     /// Removes the newest idle connection for `proxied`: the last one, if the server does not get the client's address.
-    fn pop_idle(&self, proxied: Option<ProxiedClient>) -> Option<ServerConnection> {
-        let idle = &mut self.state.borrow_mut().idle;
-        let at = idle.iter().rposition(|idle| idle.connection.proxied == proxied)?;
-        Some(idle.remove(at).connection)
+    /// One that belongs to `client` comes first, and those of other clients are left.
+    fn pop_idle(&self, proxied: Option<ProxiedClient>, client: u64) -> Option<IdleConnection> {
+        let state = &mut *self.state.borrow_mut();
+        let idle = &mut state.idle;
+        let of = |owner: Option<u64>| {
+            move |idle: &IdleConnection| idle.connection.proxied == proxied && idle.connection.owner.get() == owner
+        };
+        let own = if state.has_owners { idle.iter().rposition(of(Some(client))) } else { None };
+        Some(idle.remove(own.or_else(|| idle.iter().rposition(of(None)))?))
     }
 
     /// Removes the oldest idle connection, if connections in use and idle ones are more than the maximum.
@@ -674,7 +702,8 @@ impl ServerPool {
             let task = spawn_local(reap_idle(Rc::downgrade(self))).abort_handle();
             state.reaper = Some(IdleReaper { task, waker: None });
         }
-        state.idle.push(IdleConnection { connection, since: now, _counted: counted });
+        let time = connection.http.announced_idle_time().unwrap_or(Duration::MAX).min(self.origin.idle_timeout);
+        state.idle.push(IdleConnection { connection, since: now, until: now + time, _counted: counted });
     }
 
     /// Whether `connection` may serve another request.
@@ -694,12 +723,11 @@ impl ServerPool {
         let ended: Vec<_> = {
             let ends = |idle: &mut IdleConnection| {
                 // Each connection registers the reaper, which so learns of events on any of them.
-                now >= idle.since + self.origin.idle_timeout || !idle.connection.http.poll_quiet(cx)
+                now >= idle.until || !idle.connection.http.poll_quiet(cx)
             };
             state.idle.extract_if(.., ends).collect()
         };
-        // Connections are pushed at the end, so that the longest idle one is first.
-        let next = state.idle.first().map(|idle| idle.since + self.origin.idle_timeout);
+        let next = state.idle.iter().map(|idle| idle.until).min();
         if next.is_none() {
             state.reaper = None;
         }
@@ -876,6 +904,13 @@ impl PooledConnection {
     pub(crate) fn switch_protocols(self) -> Option<(Rc<OriginConnection>, Bytes)> {
         let ahead = self.connection.http.leave_http()?;
         Some((Rc::clone(&self.connection.http), ahead))
+    }
+
+    /// Keeps the connection for the client's connection with the number `client` from now on: the origin takes its
+    /// further requests for that client's.
+    pub(crate) fn reserve_for_client(&self, client: u64) {
+        self.connection.owner.set(Some(client));
+        self.in_use.pool.state.borrow_mut().has_owners = true;
     }
 
     /// Notes that the connection is used for the body of `response` from now on.

@@ -227,6 +227,55 @@ fn bytes_on_an_idle_connection_count_before_the_poll() {
 }
 
 #[test]
+fn a_connection_is_not_used_beyond_the_announced_idle_time() {
+    on_a_worker(async {
+        let script = Script::new().await;
+        let setup = script.proxy(|_| {});
+        for (announced, is_reused) in [("timeout=0", false), ("timeout=60, max=100", true)] {
+            let sent = setup.get();
+            let mut peer = script.accept().await;
+            peer.head().await;
+            peer.say(&format!("HTTP/1.1 204 No Content\r\nKeep-Alive: {announced}\r\n\r\n")).await;
+            assert_eq!(status(sent).await, 204);
+            let next = setup.get();
+            let mut other = if is_reused { peer } else { script.accept().await };
+            other.head().await;
+            other.say("HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n").await;
+            assert_eq!(status(next).await, 204, "{announced}");
+        }
+    });
+}
+
+#[test]
+fn a_connection_with_ntlm_belongs_to_one_client() {
+    on_a_worker(async {
+        let script = Script::new().await;
+        let setup = script.proxy(|_| {});
+        let sent = |connection, credentials: &str| {
+            let mut request = get();
+            request.headers_mut().insert("authorization", credentials.parse().unwrap());
+            setup.send_as(1, connection, request)
+        };
+        let alices = sent(1, "NTLM TlRMTVNTUAAB");
+        let mut first = script.accept().await;
+        serve(&mut first).await;
+        assert_eq!(status(alices).await, 204);
+        // Another client of the same address.
+        let bobs = sent(2, "Basic Ym9iOmJvYg==");
+        let mut second = script.accept().await;
+        serve(&mut second).await;
+        assert_eq!(status(bobs).await, 204);
+        for connection in [1, 2, 3, 1] {
+            let peer = if connection == 1 { &mut first } else { &mut second };
+            let next = setup.send_as(1, connection, get());
+            serve(peer).await;
+            assert_eq!(status(next).await, 204, "{connection}");
+        }
+        assert_eq!(setup.metrics.origin_connections.get(), 2);
+    });
+}
+
+#[test]
 fn a_408_that_closes_a_reused_connection_is_no_answer() {
     on_a_worker(async {
         const CLOSES: &str = "HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";

@@ -399,8 +399,8 @@ impl Proxy {
         // A checked configuration has this origin.
         let origin = local.origins.get(&auth.origin).ok_or(Error::NoRoute)?;
         let routing = &local.routing;
-        let granted = ruled.map(|(rules, _)| rules.granted_names()).unwrap_or_default();
-        let mut to_it = auth.build_auth_request(head, granted);
+        let withheld = |plain: &str| ruled.is_some_and(|(rules, _)| rules.withholds_field(plain));
+        let mut to_it = auth.build_auth_request(head, withheld);
         // Removed fields are counted when the request itself is sent.
         request::translate_request(
             &mut to_it,

@@ -233,7 +233,7 @@ mod tests {
             ("x-forwarded-method", "GET"),
         ]);
         let head = Head::new(Method::POST, Authority::new("a.test"), "/path?query", fields);
-        let mut request = rule.build_auth_request(&head, &["remote-user".to_owned()]);
+        let mut request = rule.build_auth_request(&head, |plain| plain == "remote-user");
         let target = (request.method.clone(), request.authority(), request.target());
         assert_eq!(target, (Method::GET, "a.test", "/verify?a=b"));
         AuthRule::describe_request(&head, &mut request);

@@ -207,3 +207,54 @@ impl RuleSet {
         self.rewrite.as_ref().map_or(Ok(path.into()), |rewrite| rewrite.rewrite_path(&head.method, path))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::field_rules::tests::test_variables;
+    use litequic_config::{Auth, OriginConfig, ReservedFields, RouteConfig, Template};
+    use litequic_exchange::{Authority, FieldNameRef};
+
+    /// Returns the names of the fields that the origin of the first of `routes` gets of a client's.
+    fn passed_names(routes: Vec<RouteConfig>, reserved: &[&str]) -> Vec<String> {
+        let listen = ([127, 0, 0, 1], 0).into();
+        let mut config = Config::with_defaults(listen, "http://o".parse().unwrap(), "c".into(), "k".into());
+        let reserved = ReservedFields::new(reserved.iter().map(|item| item.parse().unwrap()).collect());
+        let origin = |url: &str| OriginConfig {
+            servers: vec![url.parse::<config::OriginAddress>().unwrap().into()],
+            reserved_fields: reserved.clone(),
+            ..OriginConfig::default()
+        };
+        config.origins = [("o", "http://o"), ("same", "http://o"), ("other", "http://other")]
+            .map(|(name, url)| (name.to_owned(), origin(url)))
+            .into();
+        config.routes = routes;
+        let names = ["remote-user", "remote_user", "x-role", "x-kept"];
+        let fields = names.iter().map(|name| (FieldNameRef::from_lower_case_token(name), &b"admin"[..])).collect();
+        let mut head = Head::new(http::Method::GET, Authority::new("a.test"), "/", fields);
+        if let Some(rules) = RuleSet::new(&config.routes[0], &config, RouteState::default()) {
+            rules.change_request(&mut head, &test_variables("a.test", "id")).unwrap();
+        }
+        head.fields.iter().map(|line| line.name_str().to_owned()).collect()
+    }
+
+    #[test]
+    fn a_field_that_another_route_of_the_origin_sets_is_withheld() {
+        let general = || RouteConfig::catch_all("o");
+        let users = |origin: &str| RouteConfig { users: Some("users".into()), ..RouteConfig::catch_all(origin) };
+        let auth =
+            Auth { origin: "auth".into(), path: "/".into(), copy: vec![http::HeaderName::from_static("x-role")] };
+        let auth = RouteConfig { auth: Some(auth), ..RouteConfig::catch_all("o") };
+        let all = ["remote-user", "remote_user", "x-role", "x-kept"];
+        assert_eq!(passed_names(vec![general()], &[]), all);
+        assert_eq!(passed_names(vec![general(), users("other")], &[]), all);
+        assert_eq!(passed_names(vec![general(), users("o")], &[]), ["x-role", "x-kept"]);
+        assert_eq!(passed_names(vec![general(), users("same")], &[]), ["x-role", "x-kept"]);
+        assert_eq!(passed_names(vec![general(), users("o"), auth.clone()], &[]), ["x-kept"]);
+        assert_eq!(passed_names(vec![general(), users("o"), auth], &["!remote-user"]), [all[0], all[1], all[3]]);
+        let mut general = general();
+        general.request_headers.set =
+            vec![(http::HeaderName::from_static("remote-user"), Template::parse_variables("guest", &[]).unwrap())];
+        assert_eq!(passed_names(vec![general, users("o")], &[]), ["x-role", "x-kept", "remote-user"]);
+    }
+}

@@ -170,8 +170,7 @@ pub(super) fn build_origin_probe(in_force: &ActiveState) -> OriginProbe {
             if !config.admin.ready_needs_origin {
                 return Ok(());
             }
-            let wanted = |name: &String| config.routes.iter().any(|route| route.target_origin() == Some(name.as_str()));
-            let origins = config.origins.keys().filter(|name| wanted(name)).map(async |name| {
+            let origins = config.origins.keys().filter(|name| config.uses_origin(name)).map(async |name| {
                 let servers = servers.iter().filter(|server| server.origin == *name);
                 any_server_healthy(servers, config.timeouts.connect).await
             });

@@ -157,7 +157,8 @@ fn warn_uncovered_hosts(config: &Config, store: &CertificateStore, findings: &mu
     }
 }
 
-/// Warns of routes that match the same requests, of which the first one in the file wins.
+/// Warns of routes that match the same requests, of which the first one in the file wins, and of those with access rules
+/// for one spelling of a path.
 fn warn_ambiguous_routes(config: &Config, findings: &mut FaultCollector) {
     let names = config::RouteConfig::unique_route_names(&config.routes);
     for (first, second) in config::find_ambiguous_routes(&config.routes) {
@@ -167,6 +168,14 @@ fn warn_ambiguous_routes(config: &Config, findings: &mut FaultCollector) {
              request"
         );
         findings.add_warning(&format!("routes[{second}].match"), problem);
+    }
+    for (first, second) in config::find_bypassed_paths(&config.routes) {
+        let Some(name) = names.get(second) else { continue };
+        let problem = format!(
+            "routes[{second}] ({name}) has other access rules, and sends other spellings of this path to the same origin, \
+             such as with a slash at its end: use path_prefix"
+        );
+        findings.add_warning(&format!("routes[{first}].path"), problem);
     }
 }
 

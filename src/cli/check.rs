@@ -3,15 +3,15 @@
 use super::{exit::exit_with_faults, https_record::https_records};
 use crate::app;
 use litequic_acme as acme;
-use litequic_config::{AcmeHost, Config, ParsedConfig};
+use litequic_config::{AcmeHost, Config, ParsedConfig, RouteConfig};
 use std::{
     io::{self, Write},
     path::Path,
     process::ExitCode,
 };
 
-/// Prints a line about the configuration at `path` to stdout, one about the descriptors of a process with it, and its
-/// warnings to stderr; or its faults to stderr, with [`Exit::Config`](super::exit::Exit::Config). Checks the files that
+/// Prints a line about the configuration at `path` to stdout, one about the descriptors of a process with it, one for
+/// each field that a route withholds, and its warnings to stderr; or its faults to stderr, with [`Exit::Config`](super::exit::Exit::Config). Checks the files that
 /// it names too: certificates, error pages, secrets, and files to be written.
 pub fn check_config(path: &Path) -> ExitCode {
     let app::LoadedConfig { config, certificates, warnings, .. } = match app::load_files(ParsedConfig::load_file(path))
@@ -26,6 +26,9 @@ pub fn check_config(path: &Path) -> ExitCode {
     let _ = writeln!(io::stdout(), "{}\n{}", config_summary(path, &config), app::DescriptorPlan::for_start(&config));
     if let Some(server_id) = &config.listen.server_id {
         let _ = writeln!(io::stdout(), "connection IDs: {}, {}", server_id.hex_digits(), server_id.describe_layout());
+    }
+    for line in withheld_lines(&config) {
+        let _ = writeln!(io::stdout(), "{line}");
     }
     for line in acme::report_stored_state(&config.acme) {
         let _ = writeln!(io::stdout(), "{line}");
@@ -53,7 +56,8 @@ pub fn config_summary(path: &Path, config: &Config) -> String {
     if obtained > 0 {
         summary += &format!("; certificates for {} by ACME", counted_noun(obtained, "host"));
     }
-    let idle = unused_origins(config);
+    // Allowed, since a route may be switched off for a while.
+    let idle: Vec<&str> = config.origins.keys().map(String::as_str).filter(|name| !config.uses_origin(name)).collect();
     if !idle.is_empty() {
         summary += &format!("; no route uses {}", idle.join(", "));
     }
@@ -64,8 +68,13 @@ fn counted_noun(number: usize, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
-/// Origins that no route uses: allowed, since a route may be switched off for a while, but worth a warning.
-fn unused_origins(config: &Config) -> Vec<&str> {
-    let used = |name: &str| config.routes.iter().any(|route| route.target_origin() == Some(name));
-    config.origins.keys().map(String::as_str).filter(|name| !used(name)).collect()
+/// Returns a line for each field that clients may not send on a route because another route to its origin sets it.
+fn withheld_lines(config: &Config) -> Vec<String> {
+    let names = RouteConfig::unique_route_names(&config.routes);
+    let lines = config.routes.iter().zip(&names).flat_map(|(route, route_name)| {
+        let fields = config.withheld_fields(route).into_iter();
+        let fields = fields.filter(|field| route.identity_fields().all(|own| own != *field));
+        fields.map(move |field| format!("route {route_name}: clients' {field} is removed, as another route sets it"))
+    });
+    lines.collect()
 }

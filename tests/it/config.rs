@@ -103,6 +103,18 @@ fn check_names_an_origin_that_no_route_leads_to() {
 }
 
 #[test]
+fn check_names_no_origin_that_a_route_asks() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("litequic.toml");
+    let text = fs::read_to_string("config/sidecar.toml").unwrap();
+    let auth = "[origins.sign-in]\nurl = \"http://127.0.0.1:2\"\n[[routes]]\norigin = \"origin\"\n\
+                auth = { origin = \"sign-in\", path = \"/\" }\n";
+    fs::write(&path, format!("{text}\n{auth}")).unwrap();
+    let summary = check::config_summary(&path, &config::load_config(&path).unwrap());
+    assert!(summary.ends_with("(1 route, 2 origins, 1 certificate)"), "{summary}");
+}
+
+#[test]
 fn the_full_example_is_the_defaults() {
     let certificate = |file| Path::new(EXAMPLES).join("tls").join(file);
     let origin = "http://127.0.0.1:8080".parse().unwrap();

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http::{
     HeaderValue, Method, Response, StatusCode,
     header::{
-        ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, ORIGIN, REFERRER_POLICY, SERVER,
+        ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, ORIGIN, REFERRER_POLICY, SERVER,
         WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
     },
     request::Parts,
@@ -205,11 +205,16 @@ pub(super) async fn answer_admin_request(state: &AdminState, surface: Surface, r
             Ok(()) => text_response(StatusCode::OK, "ready\n".into()),
             Err(reason) => text_response(StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {reason}\n")),
         },
-        AdminResource::Metrics => content_response(
-            StatusCode::OK,
-            telemetry::CONTENT_TYPE,
-            state.metrics_text.metrics_text(&state.registry, Instant::now()),
-        ),
+        AdminResource::Metrics => {
+            let text = state.metrics_text.metrics_text(&state.registry, Instant::now());
+            let accept = request.headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+            if telemetry::prefers_prometheus_text(accept) {
+                let text = telemetry::to_prometheus_text(&String::from_utf8_lossy(&text));
+                content_response(StatusCode::OK, telemetry::PROMETHEUS_TYPE, text)
+            } else {
+                content_response(StatusCode::OK, telemetry::CONTENT_TYPE, text)
+            }
+        }
         // A page in the operator's browser can send a POST to a loopback address, but not without this field (Fetch
         // §3.2). No tool that an operator uses sends it.
         changing if changing.changes_state() && request.headers.contains_key(ORIGIN) => {

@@ -8,7 +8,7 @@ use super::laboratory::Laboratory;
 use super::limits::{Limits, Sources};
 use super::listen::Listen;
 use super::log::LogConfig;
-use super::origin::{OriginAddress, OriginConfig};
+use super::origin::{OriginAddress, OriginConfig, OriginServer};
 use super::reload::ReloadConfig;
 use super::route::RouteConfig;
 use super::rules::{ErrorPages, HeaderRules};
@@ -18,7 +18,7 @@ use super::transport::LiteQuic;
 use arc_swap::ArcSwap;
 use litequic_base::network::Network;
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     net::{IpAddr, Ipv6Addr, SocketAddr},
     path::PathBuf,
     sync::Arc,
@@ -77,6 +77,25 @@ impl Config {
     /// Whether any route permits a protocol upgrade.
     pub fn permits_tunnels(&self) -> bool {
         self.limits.max_tunnels > 0 && self.routes.iter().any(|route| !route.upgrade.is_empty())
+    }
+
+    /// Whether a route sends requests to the origin `name`, or has it decide about them (`auth`).
+    pub fn uses_origin(&self, name: &str) -> bool {
+        let uses = |route: &RouteConfig| {
+            route.target_origin() == Some(name) || route.auth.as_ref().is_some_and(|auth| auth.origin == name)
+        };
+        self.routes.iter().any(uses)
+    }
+
+    /// Returns the names of the fields that clients may not send on `route`: litequic sets them on a route to one of the
+    /// same servers, and `origin.reserved_fields` does not exclude them.
+    pub fn withheld_fields(&self, route: &RouteConfig) -> BTreeSet<&str> {
+        let origin_of = |route: &RouteConfig| self.origins.get(route.target_origin()?);
+        let Some(origin) = origin_of(route) else { return BTreeSet::new() };
+        let is_shared = |server: &OriginServer| origin.servers.iter().any(|own| own.address == server.address);
+        let shares = |other| origin_of(other).is_some_and(|other| other.servers.iter().any(is_shared));
+        let fields = self.routes.iter().flat_map(|other| other.identity_fields().filter(move |_| shares(other)));
+        fields.filter(|name| !origin.reserved_fields.excludes_name(name)).collect()
     }
 
     /// Name of `[origin]` among [`Config::origins`].

@@ -41,8 +41,8 @@ pub use auth::Auth;
 pub use certificates::{CertificateFiles, ClientCertificates, VerifyMode};
 pub use config::{Config, LiveConfig};
 pub use document::{
-    ConfigChange, FaultCollector, ParsedConfig, find_ambiguous_routes, json_schema, limit_metric, load_config,
-    parse_config, reference_page, restart_keys,
+    ConfigChange, FaultCollector, ParsedConfig, find_ambiguous_routes, find_bypassed_paths, json_schema, limit_metric,
+    load_config, parse_config, reference_page, restart_keys,
 };
 pub use fixed_response::{FixedBody, FixedResponse};
 pub use laboratory::Laboratory;

@@ -268,6 +268,11 @@ impl ReservedFields {
         self.0.lengths.get(slot).is_some_and(|lengths| lengths >> length & 1 != 0)
     }
 
+    /// Whether the list has `!name`: the origin gets this field, in lower case, from clients.
+    pub fn excludes_name(&self, name: &str) -> bool {
+        self.0.items.iter().any(|item| matches!(item, ReservedField::Except(except) if except == name))
+    }
+
     /// Whether the field `plain`, in lower case, is reserved; `methods_matter` if the route has a method condition.
     pub fn reserves_field(&self, plain: &str, methods_matter: bool) -> bool {
         self.may_contain(plain) && (self.0.always.contains(plain) || methods_matter && self.0.methods.contains(plain))

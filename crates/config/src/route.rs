@@ -19,6 +19,7 @@ use crate::reading::table::{
     KeyReader, KeyTable as _, custom_key, file_key, keys, list_key, optional_key, optional_list_key, table_key,
 };
 use crate::reading::value_kinds::{BODY_BYTES_RANGE, boolean_kind, one_of, or_unlimited, size_kind};
+use http::HeaderName;
 use litequic_base::network::Network;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -159,6 +160,12 @@ impl RouteConfig {
             RouteTarget::Origin(name) => Some(name),
             RouteTarget::Redirect(_) | RouteTarget::Respond(_) => None,
         }
+    }
+
+    /// Returns the names of the fields by which litequic tells the origin of the route who the user is.
+    pub fn identity_fields(&self) -> impl Iterator<Item = &str> {
+        let copied = self.auth.iter().flat_map(|auth| &auth.copy).map(HeaderName::as_str);
+        self.users.iter().map(|_| "remote-user").chain(copied)
     }
 }
 

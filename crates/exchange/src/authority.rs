@@ -41,6 +41,17 @@ pub fn strip_port(authority: &str) -> &str {
     }
 }
 
+/// Returns one of a request's `target` authority and its `host`: the shorter one if both name the same host and port,
+/// where the default `port` of the scheme may be missing (RFC 9113 §8.3.1, RFC 3986 §6.2.3); `None` if they differ.
+pub fn merge_authorities<'a>(target: &'a [u8], host: &'a [u8], port: &[u8]) -> Option<&'a [u8]> {
+    let portless = |authority: &'a [u8]| {
+        let name = authority.strip_suffix(port).unwrap_or(authority);
+        name.strip_suffix(b":").unwrap_or(authority)
+    };
+    let shorter = if host.len() < target.len() { host } else { target };
+    (target == host || portless(target).eq_ignore_ascii_case(portless(host))).then_some(shorter)
+}
+
 /// Checks an authority: `host`, `host:port`, `[v6]` or `[v6]:port`.
 ///
 /// A host is letters, digits, `-`, `_` and single dots; RFC 3986 §3.2.2 would allow percent-encoding and punctuation,
@@ -152,6 +163,33 @@ mod tests {
         last.parse_authority(long.as_bytes()).unwrap();
         assert_eq!(*last.0.borrow(), Some(Authority::new("a.test")));
         assert!(LastAuthority::default().parse_authority(b"").is_err());
+    }
+
+    #[test]
+    fn a_default_port_makes_no_other_authority() {
+        for (target, host, port, merged) in [
+            ("a.test", "a.test", "443", Some("a.test")),
+            ("a.test", "A.test", "443", Some("a.test")),
+            ("a.test:443", "a.test", "443", Some("a.test")),
+            ("a.test", "A.test:443", "443", Some("a.test")),
+            ("a.test:", "a.test", "443", Some("a.test")),
+            ("a.test:", "a.test:443", "443", Some("a.test:")),
+            ("[::1]:443", "[::1]", "443", Some("[::1]")),
+            ("a.test:80", "a.test", "80", Some("a.test")),
+            ("a.test:8443", "a.test:8443", "443", Some("a.test:8443")),
+            ("a.test:80", "a.test", "443", None),
+            ("a.test:443", "a.test", "80", None),
+            ("a.test:8443", "a.test", "443", None),
+            ("a.test:0443", "a.test", "443", None),
+            ("a443", "a", "443", None),
+            ("[::443", "[:", "443", None),
+            ("a.test", "b.test", "443", None),
+            ("a.test", "", "443", None),
+            (":443", "", "443", Some("")),
+        ] {
+            let found = merge_authorities(target.as_bytes(), host.as_bytes(), port.as_bytes());
+            assert_eq!(found, merged.map(str::as_bytes), "{target} {host} {port}");
+        }
     }
 
     #[test]

@@ -35,7 +35,7 @@ mod whole_body;
 
 pub use address::write_address;
 pub use alt_svc::format_alt_svc;
-pub use authority::{Authority, LastAuthority, check_authority, strip_port};
+pub use authority::{Authority, LastAuthority, check_authority, merge_authorities, strip_port};
 pub use body::{Body, BodyCapacity, BodyError};
 pub use byte_counter::ByteCounter;
 pub use client::{Client, HostCoverage, Protocol, to_canonical_address};

@@ -8,7 +8,8 @@ use http::{
     uri::{PathAndQuery, Scheme},
 };
 use litequic_exchange::{
-    Fields, Head, LastAuthority, Protocol, RequestRecord, Upgrade, check_path, field_syntax, terms::FieldLimits,
+    Fields, Head, LastAuthority, Protocol, RequestRecord, Upgrade, check_path, field_syntax, merge_authorities,
+    terms::FieldLimits,
 };
 use std::borrow::Cow;
 
@@ -58,11 +59,11 @@ pub(super) fn convert_head(
     }
     let host = take_host(&mut parts.headers)?;
     let named = uri.authority.as_ref().map(|authority| authority.as_str().as_bytes());
+    let port: &[u8] = if uri.scheme == Some(Scheme::HTTP) { b"80" } else { b"443" };
     let authority = match (named, host.as_ref().map(HeaderValue::as_bytes)) {
-        (Some(named), Some(host)) if !named.eq_ignore_ascii_case(host) => {
-            return Err(Refusal::bad_request("Host differs from the host of the target"));
-        }
-        (Some(named), _) => named,
+        (Some(named), Some(host)) => merge_authorities(named, host, port)
+            .ok_or(Refusal::bad_request("Host differs from the host of the target"))?,
+        (Some(named), None) => named,
         (None, host) => host.ok_or(Refusal::bad_request("no Host field"))?,
     };
     let authority = last.parse_authority(authority).map_err(Refusal::bad_request)?;

@@ -20,6 +20,7 @@ mod metrics_registry;
 mod process;
 mod reference;
 mod requests;
+mod text_format;
 pub mod traces;
 mod wakes;
 
@@ -36,4 +37,5 @@ pub use heartbeat::Heartbeat;
 pub use metrics_registry::{CONTENT_TYPE, MetricsRegistry};
 pub use process::ProcessFigures;
 pub use requests::RequestMetrics;
+pub use text_format::{PROMETHEUS_TYPE, prefers_prometheus_text, to_prometheus_text};
 pub use wakes::{WakeCause, WakeMetrics, WakeTracker};

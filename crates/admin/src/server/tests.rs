@@ -114,6 +114,15 @@ async fn head_is_answered_without_a_body() {
 }
 
 #[tokio::test]
+async fn metrics_have_the_text_format_that_accept_prefers() {
+    let admin = start(Surface::Probes, AdminLimits::default()).await;
+    let answer = admin.ask("GET /metrics HTTP/1.1\r\nAccept: text/plain\r\nX: ").await;
+    assert!(answer.contains("content-type: text/plain; version=0.0.4; charset=utf-8\r\n"), "{answer}");
+    assert!(answer.contains("# TYPE litequic_build_info gauge\n") && !answer.contains("# EOF"), "{answer}");
+    assert!(admin.ask("GET /metrics").await.ends_with("# EOF\n"));
+}
+
+#[tokio::test]
 async fn a_post_drains_and_readiness_fails_at_once() {
     let admin = start(Surface::Operator, AdminLimits::default()).await;
     assert!(admin.ask("POST /drain").await.starts_with("HTTP/1.1 202 "));

@@ -1,6 +1,6 @@
 //! Checks rules between the tables of a configuration.
 
-use crate::{config::Config, route::RouteConfig, rules::HeaderRules};
+use crate::{certificates::VerifyMode, config::Config, route::RouteConfig, rules::HeaderRules};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Returns routes whose sign-in depends on itself, by number, with the problem: the authentication server is only
@@ -76,6 +76,34 @@ pub fn find_ambiguous_routes(routes: &[RouteConfig]) -> Vec<(usize, usize)> {
     found
 }
 
+/// Returns routes with access rules for one exact path whose other spelling, with or without a slash at its end, another
+/// route with other rules sends to the same origin, which may read both alike: the index of each, and of the other one.
+pub fn find_bypassed_paths(routes: &[RouteConfig]) -> Vec<(usize, usize)> {
+    let access = |route: &'_ RouteConfig| {
+        let RouteConfig { users, auth, allow, deny, client_certificate, .. } = route.clone();
+        (users, auth, allow, deny, client_certificate.filter(|mode| *mode == VerifyMode::Required))
+    };
+    let other_route = |route: &RouteConfig| {
+        let path = route.path.as_deref().filter(|path| *path != "/")?;
+        let spelling = path.strip_suffix('/').map_or_else(|| format!("{path}/"), str::to_owned);
+        let matches = |other: &RouteConfig| match &other.path {
+            Some(path) => *path == spelling,
+            None => {
+                let rest = spelling.strip_prefix(other.normalized_prefix());
+                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            }
+        };
+        let candidates = routes.iter().enumerate().filter(|(_, other)| {
+            (other.host.is_none() || other.host == route.host) && other.conditions.is_empty() && matches(other)
+        });
+        let rank = |other: &RouteConfig| (other.host.is_some(), other.path.is_some(), other.normalized_prefix().len());
+        let (number, other) = candidates.max_by_key(|(_, other)| rank(other))?;
+        let is_open = access(other) != access(route) && access(route) != access(&RouteConfig::default());
+        (is_open && route.target_origin().is_some() && other.target_origin() == route.target_origin()).then_some(number)
+    };
+    routes.iter().enumerate().filter_map(|(number, route)| Some((number, other_route(route)?))).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -104,6 +132,36 @@ mod tests {
             let found: Vec<_> = find_auth_loops(&routes(&all)).into_iter().map(|(number, _)| number).collect();
             assert_eq!(found, expected, "{all:?}");
         }
+    }
+
+    #[test]
+    fn an_exact_path_with_access_rules_has_another_spelling_elsewhere() {
+        let route = |host: &str, path: &str, is_exact: bool, users: &str, origin: &str| RouteConfig {
+            host: (!host.is_empty()).then(|| host.into()),
+            path: is_exact.then(|| path.into()),
+            path_prefix: if is_exact { "/".into() } else { path.into() },
+            users: (!users.is_empty()).then(|| users.into()),
+            ..RouteConfig::catch_all(origin)
+        };
+        let general = || route("", "/", false, "", "o");
+        for (one, other, expected) in [
+            (route("", "/admin", true, "u", "o"), general(), true),
+            (route("", "/admin/", true, "u", "o"), general(), true),
+            (route("a.test", "/admin", true, "u", "o"), general(), true),
+            (route("", "/admin", true, "u", "o"), route("", "/admin/", true, "", "o"), true),
+            (route("", "/admin", true, "", "o"), general(), false),
+            (route("", "/admin", false, "u", "o"), general(), false),
+            (route("", "/", true, "u", "o"), general(), false),
+            (route("", "/admin", true, "u", "other"), general(), false),
+            (route("", "/admin", true, "u", "o"), route("", "/", false, "u", "o"), false),
+            (route("", "/admin", true, "u", "o"), route("", "/adm", false, "", "o"), false),
+            (route("", "/admin", true, "u", "o"), route("a.test", "/", false, "", "o"), false),
+        ] {
+            let found = find_bypassed_paths(&[one.clone(), other.clone()]);
+            assert_eq!(found, if expected { vec![(0, 1)] } else { Vec::new() }, "{one:?} {other:?}");
+        }
+        let protected = route("", "/admin", false, "u", "o");
+        assert_eq!(find_bypassed_paths(&[route("", "/admin", true, "u", "o"), general(), protected]), []);
     }
 
     #[test]

@@ -9,7 +9,7 @@ pub(crate) mod parsed_config;
 pub(crate) mod reference;
 
 pub use config_file::{json_schema, load_config, parse_config};
-pub use consistency::find_ambiguous_routes;
+pub use consistency::{find_ambiguous_routes, find_bypassed_paths};
 pub use diff::ConfigChange;
 pub use keys::{limit_metric, restart_keys};
 pub use parsed_config::{FaultCollector, ParsedConfig};

@@ -4,7 +4,7 @@ use super::{Rejection, field_checks};
 use http::{Method, StatusCode};
 use litequic_exchange::{
     DecodedFields, DecodedLine, FieldNameRef, Fields, Head, LastAuthority, Span, Upgrade, check_path,
-    field_syntax::is_token_byte, name,
+    field_syntax::is_token_byte, merge_authorities, name,
 };
 
 /// A decoded and checked request.
@@ -35,10 +35,15 @@ pub fn decode_request(
     let method = value(name::METHOD).ok_or(Rejection::Malformed("no :method"))?;
     let mut method = Method::from_bytes(method).map_err(|_| Rejection::Malformed(":method is not a token"))?;
 
-    if let (Some(host), Some(authority)) = (value(name::HOST), value(name::AUTHORITY))
-        && host != authority
-    {
-        return Err(Rejection::Malformed(":authority and Host differ"));
+    let port: &[u8] =
+        if value(name::SCHEME).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"http")) { b"80" } else { b"443" };
+    let mut authority_name = name::AUTHORITY;
+    if let (Some(host), Some(authority)) = (value(name::HOST), value(name::AUTHORITY)) {
+        match merge_authorities(authority, host, port) {
+            None => return Err(Rejection::Malformed(":authority and Host differ")),
+            Some(merged) if merged.len() < authority.len() => authority_name = name::HOST,
+            Some(_) => {}
+        }
     }
     let upgrade = match value(name::PROTOCOL) {
         Some(_) if !extended_connect => return Err(Rejection::Malformed(":protocol is not offered")),
@@ -59,7 +64,7 @@ pub fn decode_request(
     let scheme = value(name::SCHEME).ok_or(Rejection::Malformed("no :scheme"))?;
     let is_known_scheme = is_known_scheme(scheme);
     let path_span = pseudo.find_span(name::PATH).ok_or(Rejection::Malformed("no :path"))?;
-    let authority_span = pseudo.find_span(name::AUTHORITY).or(pseudo.find_span(name::HOST));
+    let authority_span = pseudo.find_span(authority_name).or(pseudo.find_span(name::HOST));
     let authority_span = authority_span.ok_or(Rejection::Malformed("neither :authority nor Host"))?;
 
     // Faults from here on are not malformed, but answered with a status.

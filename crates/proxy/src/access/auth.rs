@@ -83,13 +83,12 @@ impl AuthRule {
     }
 
     /// Builds the auth request about the request with `head`, without the fields that every request to an origin gets.
-    /// Fields that only an auth response sets, `granted`, are removed.
-    pub(crate) fn build_auth_request(&self, head: &Head, granted: &[String]) -> Head {
+    /// Fields that no client may send, by their plain names `withheld`, are removed.
+    pub(crate) fn build_auth_request(&self, head: &Head, withheld: impl Fn(&str) -> bool) -> Head {
         let mut asked = head.derive_head(Method::GET, &self.path, &head.fields);
         asked.fields.retain(|line| {
             let plain = spelling::plain_name(line.name_str());
-            let is_granted = OVERRIDE_FIELDS.contains(&&*plain) || granted.iter().any(|granted| *granted == plain);
-            !is_granted && !WITHHELD_FIELDS.contains_id(line.id())
+            !OVERRIDE_FIELDS.contains(&&*plain) && !withheld(&plain) && !WITHHELD_FIELDS.contains_id(line.id())
         });
         asked
     }
@@ -234,7 +233,7 @@ mod tests {
             ("x-forwarded-method", "GET"),
         ]);
         let head = Head::new(Method::POST, Authority::new("a.test"), "/path?query", fields);
-        let mut request = rule.build_auth_request(&head, &["remote-user".to_owned()]);
+        let mut request = rule.build_auth_request(&head, |plain| plain == "remote-user");
         let target = (request.method.clone(), request.authority(), request.target());
         assert_eq!(target, (Method::GET, "a.test", "/verify?a=b"));
         AuthRule::describe_request(&head, &mut request);

@@ -11,7 +11,7 @@ use crate::access::{
 };
 use crate::answer::{Error, discard_body};
 use crate::forward::{ForwardFailure, ForwardedRequest, forward_request};
-use crate::message::{BodyFraming, FieldPolicy, forwarded, request};
+use crate::message::{BodyFraming, FieldPolicy, forwarded, request, response};
 use crate::metrics::RouteMetrics;
 use crate::routing::CompiledRoute;
 use crate::rules::{RuleSet, Variables};
@@ -224,7 +224,12 @@ impl Proxy {
             affinity: wish,
         };
         let began = timers::turn_time();
-        let answer = forward_request(origin, sending).await;
+        let mut answer = forward_request(origin, sending).await;
+        if let Ok(response) = &mut answer {
+            // HTTP/2 and HTTP/3 have no `Upgrade` (RFC 9113 §8.2.2, RFC 9114 §4.2).
+            let permitted = if client.protocol == Protocol::Http1 { &route.upgrade[..] } else { &[] };
+            response::filter_upgrade(&mut response.fields, permitted);
+        }
         let took = timers::turn_time().saturating_duration_since(began);
         self.metrics.origin_duration.observe_time(took);
         record.update_facts(|facts| facts.origin_time = Some(took));
@@ -397,8 +402,8 @@ impl Proxy {
         // A checked configuration has this origin.
         let origin = local.origins.get(&auth.origin).ok_or(Error::NoRoute)?;
         let routing = &local.routing;
-        let granted = ruled.map(|(rules, _)| rules.granted_names()).unwrap_or_default();
-        let mut to_it = auth.build_auth_request(head, granted);
+        let withheld = |plain: &str| ruled.is_some_and(|(rules, _)| rules.withholds_field(plain));
+        let mut to_it = auth.build_auth_request(head, withheld);
         // Removed fields are counted when the request itself is sent.
         request::translate_request(
             &mut to_it,

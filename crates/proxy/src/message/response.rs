@@ -52,7 +52,12 @@ pub(crate) fn translate_response(
         Some(_) => {}
     }
 
+    // Another step knows which protocols the route permits.
+    let upgrade = fields.list_members(name::UPGRADE).collect::<Vec<_>>().join(&b", "[..]);
     remove_hop_by_hop(fields);
+    if !upgrade.is_empty() {
+        fields.set_field(name::UPGRADE, &upgrade);
+    }
     // `Alt-Svc` names the origin's own ports.
     fields.remove_field(name::ALT_SVC);
     Ok(())
@@ -107,6 +112,20 @@ fn remove_hop_by_hop(fields: &mut Fields) {
         }
     }
     fields.retain(|line| !PRESENT.contains_id(line.id()));
+}
+
+/// Limits `Upgrade` to `permitted` protocols, and names it in `Connection` (RFC 9110 §7.8); removes it without any.
+pub(crate) fn filter_upgrade(fields: &mut Fields, permitted: &[String]) {
+    if !fields.contains(name::UPGRADE) {
+        return;
+    }
+    let is_permitted = |protocol: &&[u8]| permitted.iter().any(|other| other.as_bytes().eq_ignore_ascii_case(protocol));
+    let protocols = fields.list_members(name::UPGRADE).filter(is_permitted).collect::<Vec<_>>().join(&b", "[..]);
+    fields.remove_field(name::UPGRADE);
+    if !protocols.is_empty() {
+        fields.set_field(name::UPGRADE, &protocols);
+        fields.set_field(name::CONNECTION, b"Upgrade");
+    }
 }
 
 /// Removes trailer fields that no recipient may merge into a header (RFC 9110 §6.5.1), and those that a rule of the
@@ -183,7 +202,25 @@ mod tests {
         ];
         let names: Vec<_> =
             translated(Method::GET, 200, &lines, None).unwrap().into_iter().map(|(name, _)| name).collect();
-        assert_eq!(names, ["date", "server", "x-kept"]);
+        assert_eq!(names, ["date", "server", "upgrade", "x-kept"]);
+    }
+
+    #[test]
+    fn upgrade_names_the_protocols_that_the_route_permits() {
+        for (values, permitted, expected) in [
+            (&["websocket"][..], &["websocket"][..], Some("websocket")),
+            (&["WebSocket, h2c", "x/1"], &["websocket", "x/1"], Some("WebSocket, x/1")),
+            (&["h2c"], &["websocket"], None),
+            (&["websocket"], &[], None),
+            (&[""], &["websocket"], None),
+            (&[], &["websocket"], None),
+        ] {
+            let mut fields: Fields = values.iter().map(|value| (name::UPGRADE, value.as_bytes())).collect();
+            let permitted: Vec<_> = permitted.iter().map(|protocol| (*protocol).to_owned()).collect();
+            filter_upgrade(&mut fields, &permitted);
+            assert_eq!(fields.get(name::UPGRADE), expected.map(str::as_bytes), "{values:?}");
+            assert_eq!(fields.get(name::CONNECTION), expected.map(|_| &b"Upgrade"[..]), "{values:?}");
+        }
     }
 
     #[test]

@@ -29,6 +29,8 @@ pub(crate) struct RuleSet {
     pub(crate) auth: Option<AuthRule>,
     /// Names, in their plain spelling, of the origin's fields that only a step before the origin may set.
     granted: Vec<String>,
+    /// Names of the fields that no client may send, because a step before the origin sets them on some route to it.
+    withheld: Vec<String>,
     /// All timeouts, if one differs from `[timeouts]`.
     pub(crate) timeouts: Option<Timeouts>,
     pub(crate) limiter: Option<Arc<RateLimiter>>,
@@ -96,6 +98,7 @@ impl RuleSet {
             users,
             auth,
             granted,
+            withheld: config.withheld_fields(route).into_iter().map(str::to_owned).collect(),
             timeouts,
             limiter,
         };
@@ -117,6 +120,7 @@ impl RuleSet {
             users: None,
             auth: None,
             granted: Vec::new(),
+            withheld: Vec::new(),
             timeouts: None,
             limiter: None,
         };
@@ -125,11 +129,11 @@ impl RuleSet {
 
     fn is_empty(&self) -> bool {
         let Self { request, response, rewrite, redirect, respond, maintenance, timeouts, .. } = self;
-        let Self { addresses, users, auth, granted: _, limiter, uses: _, .. } = self;
+        let Self { addresses, users, auth, granted: _, withheld, limiter, uses: _, .. } = self;
         let fields = request.is_empty() && response.is_empty();
         let ways = rewrite.is_none() && redirect.is_none() && respond.is_none() && maintenance.is_none();
         let access = addresses.is_none() && users.is_none() && auth.is_none() && limiter.is_none();
-        fields && ways && access && timeouts.is_none()
+        fields && ways && access && withheld.is_empty() && timeouts.is_none()
     }
 
     /// The values of the request with `head` and `id` for the rules, as far as they are needed.
@@ -157,6 +161,9 @@ impl RuleSet {
         if let Cow::Owned(path) = self.rewritten_path(head)? {
             head.set_target(&path);
         }
+        if !self.withheld.is_empty() {
+            spelling::remove_names(&mut head.fields, |name| self.withholds_field(&spelling::plain_name(name)));
+        }
         self.request.remove_other_spellings(&mut head.fields);
         self.request.change_fields(&mut head.fields, variables);
         Ok(())
@@ -165,12 +172,12 @@ impl RuleSet {
     /// Whether a rule for the origin's header, or a step before the origin, sets a field that an origin may read as
     /// `plain`.
     pub(crate) fn names_request_field(&self, plain: &str) -> bool {
-        self.request.names_field(plain) || self.is_granted(plain)
+        self.request.names_field(plain) || self.withholds_field(plain)
     }
 
-    /// Names, in their plain spelling, of the origin's fields that only a step before the origin may set.
-    pub(crate) fn granted_names(&self) -> &[String] {
-        &self.granted
+    /// Whether no client may send a field that an origin may read as `plain`.
+    pub(crate) fn withholds_field(&self, plain: &str) -> bool {
+        self.withheld.iter().chain(&self.granted).any(|withheld| withheld == plain)
     }
 
     /// Sets the fields that a step before the origin has `granted`, each once, in place of the client's own in any
@@ -198,5 +205,56 @@ impl RuleSet {
     pub(crate) fn rewritten_path<'a>(&self, head: &'a Head) -> Result<Cow<'a, str>, Error> {
         let path = head.path_and_query();
         self.rewrite.as_ref().map_or(Ok(path.into()), |rewrite| rewrite.rewrite_path(&head.method, path))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::field_rules::tests::test_variables;
+    use litequic_config::{Auth, OriginConfig, ReservedFields, RouteConfig, Template};
+    use litequic_exchange::{Authority, FieldNameRef};
+
+    /// Returns the names of the fields that the origin of the first of `routes` gets of a client's.
+    fn passed_names(routes: Vec<RouteConfig>, reserved: &[&str]) -> Vec<String> {
+        let listen = ([127, 0, 0, 1], 0).into();
+        let mut config = Config::with_defaults(listen, "http://o".parse().unwrap(), "c".into(), "k".into());
+        let reserved = ReservedFields::new(reserved.iter().map(|item| item.parse().unwrap()).collect());
+        let origin = |url: &str| OriginConfig {
+            servers: vec![url.parse::<config::OriginAddress>().unwrap().into()],
+            reserved_fields: reserved.clone(),
+            ..OriginConfig::default()
+        };
+        config.origins = [("o", "http://o"), ("same", "http://o"), ("other", "http://other")]
+            .map(|(name, url)| (name.to_owned(), origin(url)))
+            .into();
+        config.routes = routes;
+        let names = ["remote-user", "remote_user", "x-role", "x-kept"];
+        let fields = names.iter().map(|name| (FieldNameRef::from_lower_case_token(name), &b"admin"[..])).collect();
+        let mut head = Head::new(http::Method::GET, Authority::new("a.test"), "/", fields);
+        if let Some(rules) = RuleSet::new(&config.routes[0], &config, RouteState::default()) {
+            rules.change_request(&mut head, &test_variables("a.test", "id")).unwrap();
+        }
+        head.fields.iter().map(|line| line.name_str().to_owned()).collect()
+    }
+
+    #[test]
+    fn a_field_that_another_route_of_the_origin_sets_is_withheld() {
+        let general = || RouteConfig::catch_all("o");
+        let users = |origin: &str| RouteConfig { users: Some("users".into()), ..RouteConfig::catch_all(origin) };
+        let auth =
+            Auth { origin: "auth".into(), path: "/".into(), copy: vec![http::HeaderName::from_static("x-role")] };
+        let auth = RouteConfig { auth: Some(auth), ..RouteConfig::catch_all("o") };
+        let all = ["remote-user", "remote_user", "x-role", "x-kept"];
+        assert_eq!(passed_names(vec![general()], &[]), all);
+        assert_eq!(passed_names(vec![general(), users("other")], &[]), all);
+        assert_eq!(passed_names(vec![general(), users("o")], &[]), ["x-role", "x-kept"]);
+        assert_eq!(passed_names(vec![general(), users("same")], &[]), ["x-role", "x-kept"]);
+        assert_eq!(passed_names(vec![general(), users("o"), auth.clone()], &[]), ["x-kept"]);
+        assert_eq!(passed_names(vec![general(), users("o"), auth], &["!remote-user"]), [all[0], all[1], all[3]]);
+        let mut general = general();
+        general.request_headers.set =
+            vec![(http::HeaderName::from_static("remote-user"), Template::parse_variables("guest", &[]).unwrap())];
+        assert_eq!(passed_names(vec![general, users("o")], &[]), ["x-role", "x-kept", "remote-user"]);
     }
 }

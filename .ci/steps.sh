@@ -7,6 +7,7 @@ readonly HELM=v3.22.0
 readonly ACTIONLINT=v1.7.12
 readonly VALE=v3.21.0
 readonly MDBOOK=0.5.2
+readonly CARGO_DENY=0.20.2
 readonly PEBBLE=v2.10.1
 readonly OAUTH2_PROXY=v7.15.6
 readonly WORK=target/ci
@@ -71,6 +72,13 @@ close() {
     printf '\n%d:%02d minutes\n' $((SECONDS / 60)) $((SECONDS % 60))
     printf '%d passed, %d failed\n' "$passed" "$failed"
     ((failed == 0))
+}
+
+cargo_deny() {
+    if [[ $(cargo deny --version 2>/dev/null) != "cargo-deny $CARGO_DENY" ]]; then
+        # --debug: half the time to build, and it has little to do.
+        cargo install --quiet --debug --locked --root "$WORK/tools" --version "$CARGO_DENY" cargo-deny
+    fi
 }
 
 packages() {

@@ -48,7 +48,7 @@ impl ActiveState {
         let wiring = AcmeHooks {
             tables: Box::new(move || tables.acme_tables()),
             trust: Arc::new(directory_tls),
-            serve: Box::new(move |host, pem| of.serve_issued(host, pem)),
+            serve: Arc::new(move |host, pem| of.serve_issued(host, pem)),
         };
         let (answers, board) = (Arc::clone(&self.acme.answers), Arc::clone(&self.acme.board));
         AcmeClient::new(wiring, answers, board, Arc::clone(&self.metrics.acme)).run_renewals().await;

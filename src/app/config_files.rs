@@ -16,6 +16,7 @@ use rustix::fs::{Access, AtFlags, CWD, accessat};
 use std::{
     collections::BTreeMap,
     fs, io,
+    net::{Ipv4Addr, Ipv6Addr, UdpSocket},
     os::unix::fs::FileTypeExt,
     path::{Path, PathBuf},
     time::SystemTime,
@@ -46,7 +47,10 @@ pub struct LoadedConfig {
 /// Every fault of the configuration and of the files, in the configuration's order.
 pub fn load_files(draft: ParsedConfig) -> Result<LoadedConfig, ConfigFaults> {
     let ParsedConfig { config, faults: mut findings } = draft;
-    let read = config.and_then(|config| {
+    let read = config.and_then(|mut config| {
+        if !system_has_ipv6() {
+            replace_ipv6_wildcards(&mut config, &mut findings);
+        }
         let certificates = load_certificates(&config, &mut findings);
         acme_files::check_acme(&config, certificates.as_ref(), &mut findings);
         let pages = load_pages(&config, &mut findings);
@@ -66,6 +70,31 @@ pub fn load_files(draft: ParsedConfig) -> Result<LoadedConfig, ConfigFaults> {
     });
     let ((config, certificates, routing, collector, server_id_key), warnings) = findings.into_result(read)?;
     Ok(LoadedConfig { config, certificates, routing, collector, server_id_key, warnings })
+}
+
+/// Returns whether the kernel, or a filter of system calls, has IPv6.
+fn system_has_ipv6() -> bool {
+    let error = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).err().and_then(|error| error.raw_os_error());
+    error != Some(libc::EAFNOSUPPORT)
+}
+
+/// Replaces `[::]`, which includes IPv4, by `0.0.0.0`, with a warning.
+fn replace_ipv6_wildcards(config: &mut Config, findings: &mut FaultCollector) {
+    let (listen, admin) = (&mut config.listen, &mut config.admin);
+    let mut replaced = Vec::new();
+    let keys =
+        [("listen.udp", &mut listen.udp), ("listen.tcp", &mut listen.tcp), ("listen.redirect", &mut listen.redirect)];
+    let addresses =
+        keys.into_iter().flat_map(|(key, addresses)| addresses.iter_mut().map(move |address| (key, address)));
+    let admin = [("admin.listen", admin.listen.as_mut()), ("admin.probes", admin.probes.as_mut())];
+    let admin = admin.into_iter().filter_map(|(key, address)| Some((key, address?)));
+    for (key, address) in addresses.chain(admin).filter(|(_, address)| address.ip() == Ipv6Addr::UNSPECIFIED) {
+        address.set_ip(Ipv4Addr::UNSPECIFIED.into());
+        replaced.push(key);
+    }
+    if let Some(key) = replaced.first() {
+        findings.add_warning(key, "this system has no IPv6: listening on 0.0.0.0 instead of [::]");
+    }
 }
 
 /// All files that `config` names and a reload reads.
@@ -157,8 +186,8 @@ fn warn_uncovered_hosts(config: &Config, store: &CertificateStore, findings: &mu
     }
 }
 
-/// Warns of routes that match the same requests, of which the first one in the file wins, and of those with access rules
-/// for one spelling of a path.
+/// Warns of routes that match the same requests, of which the first one in the file wins, and of those with access
+/// rules for one spelling of a path.
 fn warn_ambiguous_routes(config: &Config, findings: &mut FaultCollector) {
     let names = config::RouteConfig::unique_route_names(&config.routes);
     for (first, second) in config::find_ambiguous_routes(&config.routes) {
@@ -356,4 +385,30 @@ fn check_creatable(path: &Path) -> io::Result<()> {
 
 fn check_access(path: &Path, access: Access) -> io::Result<()> {
     Ok(accessat(CWD, path, access, AtFlags::EACCESS)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_ipv6_wildcards_are_those_of_ipv4() {
+        let origin: config::OriginAddress = "http://127.0.0.1:9".parse().unwrap();
+        let at = |address: &str| {
+            Config::with_defaults(address.parse().unwrap(), origin.clone(), PathBuf::new(), PathBuf::new())
+        };
+        for (address, expected) in
+            [("[::]:8443", "0.0.0.0:8443"), ("[::1]:8443", "[::1]:8443"), ("0.0.0.0:443", "0.0.0.0:443")]
+        {
+            let mut config = at(address);
+            config.admin.probes = Some(address.parse().unwrap());
+            let ParsedConfig { faults: mut findings, .. } = ParsedConfig::from_options(at(address));
+            replace_ipv6_wildcards(&mut config, &mut findings);
+            let expected = expected.parse().unwrap();
+            assert_eq!((config.listen.udp, config.listen.tcp), (vec![expected], vec![expected]));
+            assert_eq!(config.admin.probes, Some(expected));
+            let ((), warnings) = findings.into_result(Some(())).unwrap();
+            assert_eq!(warnings.len(), usize::from(address == "[::]:8443"), "{warnings:?}");
+        }
+    }
 }

@@ -49,7 +49,7 @@ impl Denial {
         if !order.force
             && let Some(needed) = self.needed_addresses(network)
         {
-            return Err(format!("{network} includes {needed}; confirm with force=on (litequic ctl: --force)\n"));
+            return Err(format!("{network} includes {needed}; confirm with --force (over HTTP: force=on)\n"));
         }
         self.list.add_denial(network, time, Instant::now()).map_err(|error| format!("{error}\n"))?;
         self.update_denied_gauge();

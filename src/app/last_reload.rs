@@ -44,9 +44,10 @@ impl LastChange {
     }
 }
 
-/// Outcome of the last reload for `/status`, with its changes or faults; and the last applied change.
+/// Outcome of the last reload for `/status`, with its changes or faults, and whether the files then differed from the
+/// configuration in force; and the last applied change.
 #[derive(Debug, Default)]
-pub(super) struct LastReload(Mutex<Option<ReloadStatus>>, Mutex<Option<LastChange>>);
+pub(super) struct LastReload(Mutex<Option<(ReloadStatus, bool)>>, Mutex<Option<LastChange>>);
 
 impl LastReload {
     /// Maximum number of changes or faults: `/status` is polled every two seconds, and the log has all of them.
@@ -55,9 +56,12 @@ impl LastReload {
     const MAX_LINE_CHARS: usize = 300;
 
     pub(super) fn record_outcome(&self, at: u64, trigger: ReloadTrigger, outcome: Result<&[ConfigChange], &[String]>) {
-        let (result, lines): (_, Vec<String>) = match outcome {
-            Ok(changes) => ("ok", changes.iter().map(ToString::to_string).collect()),
-            Err(faults) => ("refused", faults.to_vec()),
+        let (result, lines, differs): (_, Vec<String>, _) = match outcome {
+            Ok(changes) => {
+                let waits = changes.iter().any(ConfigChange::waits_for_restart);
+                ("ok", changes.iter().map(ToString::to_string).collect(), waits)
+            }
+            Err(faults) => ("refused", faults.to_vec(), true),
         };
         let kept: Vec<String> =
             lines.iter().take(Self::MAX_LINES).map(|line| line.chars().take(Self::MAX_LINE_CHARS).collect()).collect();
@@ -69,7 +73,7 @@ impl LastReload {
             lines: kept,
             left_out: Some(left_out as u64),
         };
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(status);
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((status, differs));
     }
 
     /// Records that `keys` keys were applied at `at`. If `keys` is 0, returns the last change.
@@ -85,7 +89,13 @@ impl LastReload {
 
     /// Outcome of the last reload; `None` before the first.
     pub(super) fn reload_status(&self) -> Option<ReloadStatus> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|(status, _)| status.clone())
+    }
+
+    /// Whether the files differed from the configuration in force at the last reload: a key waits for a restart, or the
+    /// files were rejected.
+    pub(super) fn has_unapplied_files(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref().is_some_and(|(_, differs)| *differs)
     }
 }
 
@@ -121,9 +131,12 @@ mod tests {
             lines: vec!["limits.max_headers: 1 → 2".into()],
             left_out: Some(0),
         };
-        assert_eq!(last.reload_status(), Some(expected));
+        assert_eq!((last.reload_status(), last.has_unapplied_files()), (Some(expected), false));
+        last.record_outcome(8, ReloadTrigger::Files, Ok(&[change("listen.udp")]));
+        assert!(last.has_unapplied_files(), "a restart is needed");
         last.record_outcome(9, ReloadTrigger::Signal, Err(&vec!["ö".repeat(1000); 20]));
         let ReloadStatus { at, result, lines, left_out, .. } = last.reload_status().unwrap();
+        assert!(last.has_unapplied_files(), "the files were rejected");
         assert_eq!((at, result.as_deref(), left_out), (Some(9), Some("refused"), Some(12)));
         assert!(lines.len() == 8 && lines.iter().all(|line| line.chars().count() == 300));
     }

@@ -567,14 +567,16 @@ impl Reloader {
                 let now = self.in_force.config.load();
                 (self.log)(&now.log);
                 control.refused_since.set(0);
-                // A file that was written with the same content is not reported.
+                // A file that was written with the same content is not reported, unless it was changed back to that.
                 let mut since = None;
-                let told = !(changes.is_empty() && trigger == ReloadTrigger::Files);
+                let is_repeated = changes.is_empty() && trigger == ReloadTrigger::Files;
+                let told = !is_repeated || self.in_force.last_reload.has_unapplied_files();
                 if told {
                     let now = unix_seconds(SystemTime::now());
+                    let applied = changes.iter().filter(|change| !change.waits_for_restart()).count();
                     control.count_reload(false, now);
                     self.in_force.last_reload.record_outcome(now, trigger, Ok(&changes));
-                    since = self.in_force.last_reload.record_change(now, changes.len());
+                    since = self.in_force.last_reload.record_change(now, applied);
                     log_warnings(&warnings);
                 }
                 let warnings: String = warnings.iter().map(|warning| format!("{warning}\n")).collect();

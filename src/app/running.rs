@@ -7,6 +7,7 @@ use super::metrics::ProcessMetrics;
 use super::service;
 use super::worker::{Worker, WorkerReport};
 use litequic_base::lifecycle::{Lifecycle, ProcessPhase};
+use litequic_base::short_duration::format_short_duration;
 use litequic_config::Timeouts;
 use litequic_telemetry::access_log::AccessLogger;
 use std::{collections::BTreeSet, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
@@ -164,10 +165,13 @@ impl RunningProcess {
                 if !self.handover.is_handed_over() {
                     service::notify_stopping();
                 }
-                tracing::info!(grace = ?self.leaving_grace(), "leaving: no longer ready");
+                tracing::info!(grace = format_short_duration(self.leaving_grace()), "leaving: no longer ready");
             }
             ProcessPhase::Draining => {
-                tracing::info!(deadline = ?self.current_timeouts().drain, "draining: requests may finish");
+                tracing::info!(
+                    deadline = format_short_duration(self.current_timeouts().drain),
+                    "draining: requests may finish"
+                );
             }
             ProcessPhase::Stopping => tracing::info!("stopping"),
         }

@@ -384,20 +384,22 @@ impl ListenAddresses {
         let access_log = config.access_log.path.as_ref();
         let access_log = access_log.map_or_else(|| "none: [access_log] path = \"stdout\"".into(), ToString::to_string);
         let (http3, reload) = (config.listen.http3, config.reload.on_change.scope_name());
-        tracing::info!(urls = self.client_urls(certificates), http3, admin, access_log, reload, "ready");
+        tracing::info!(urls = self.client_urls(certificates, config), http3, admin, access_log, reload, "ready");
     }
 
-    /// URLs of the names in certificates without wildcards; that of the first address if there is none.
-    fn client_urls(&self, certificates: &CertificateStore) -> String {
+    /// URLs of the names in certificates, and of the hosts of `[[acme]]`, without wildcards; that of the first address
+    /// if there is none.
+    fn client_urls(&self, certificates: &CertificateStore, config: &Config) -> String {
         let https = self.https;
         let url = |host: &str| match https {
             443 => format!("https://{host}/"),
             port => format!("https://{host}:{port}/"),
         };
-        let names = certificates.all_certificates().iter().flat_map(|one| &one.certificate_names().dns);
-        let mut hosts: Vec<&str> = Vec::new();
-        for name in names.filter(|name| !name.contains('*')) {
-            if !hosts.contains(&name.as_str()) {
+        let names = certificates.all_certificates().iter().flat_map(|one| one.certificate_names().dns.iter().cloned());
+        let obtained = config.acme.iter().flat_map(|table| &table.hosts).map(ToString::to_string);
+        let mut hosts: Vec<String> = Vec::new();
+        for name in names.chain(obtained).filter(|name| !name.contains('*')) {
+            if !hosts.contains(&name) {
                 hosts.push(name);
             }
         }

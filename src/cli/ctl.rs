@@ -24,6 +24,7 @@ use litequic_admin::{
     Status, Token,
 };
 use litequic_telemetry::clients::{ListOrder, ListQuery, MAX_LIMIT, Selection, Selector};
+use rustix::termios::tcgetwinsize;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value as Json;
 use std::{
@@ -415,7 +416,7 @@ async fn show_status(found: &FoundAdmin, token: Option<&Token>, every: Option<Du
         sleep(pause).await;
         let screen = match (fetch_status(found, token).await, every) {
             (Ok(now), _) => {
-                let screen = status::render_status(&now, Some(&before), colour);
+                let screen = status::render_status(&now, Some(&before), colour, terminal_width());
                 before = now;
                 screen
             }
@@ -431,6 +432,11 @@ async fn show_status(found: &FoundAdmin, token: Option<&Token>, every: Option<Du
         }
         pause = every;
     }
+}
+
+/// Number of columns of the terminal at standard output, with a lower bound that also holds without a terminal.
+fn terminal_width() -> usize {
+    tcgetwinsize(io::stdout()).map_or(0, |size| size.ws_col.into()).max(status::MIN_WIDTH)
 }
 
 /// Prints the list of clients for people: once, or again after each `every` until the process is ended.

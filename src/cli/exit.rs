@@ -82,12 +82,12 @@ pub fn print_stdout(text: &[u8]) -> ExitCode {
     }
 }
 
-/// Prints the reason on standard error, after the lines of the log. If the log has a reader that does not read, the
-/// wait is at most a second.
+/// Prints the reason on standard error, after the lines of the log, and as one of them if the log is JSON. If the log
+/// has a reader that does not read, the wait is at most a second.
 pub fn exit_with_error(exit: Exit, why: impl Display) -> ExitCode {
     let reason = format!("litequic: {why}\n");
     if log::finish_log() {
-        log::write_end_reason(reason);
+        log::write_end_reason(|| tracing::error!("{why}"), reason);
     } else {
         // If standard error is closed, only the exit code remains.
         let _ = io::stderr().write_all(reason.as_bytes());

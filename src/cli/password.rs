@@ -22,10 +22,14 @@ const INTERRUPT: u8 = 3;
 /// Maximum number of bytes of a line: far above the 1,024 bytes of a password that `routes[].users` accepts.
 const MAX_LINE_BYTES: usize = 64 * 1024;
 
-/// Asks for the password twice, and prints a line for `routes[].users`.
+/// Asks for the password, twice at a terminal, and prints a line for `routes[].users`.
 pub fn print_password_line(PasswordArguments { name }: &PasswordArguments) -> ExitCode {
     let ask = |question: &str| ask_password(question).map_err(|error| format!("cannot read the password: {error}"));
-    let asked = ask(&format!("Password for {name}: ")).and_then(|first| Ok((first, ask("Repeat the password: ")?)));
+    let repeat = |first: String| match io::stdin().is_terminal() {
+        true => Ok((first, ask("Repeat the password: ")?)),
+        false => Ok((first.clone(), first)),
+    };
+    let asked = ask(&format!("Password for {name}: ")).and_then(repeat);
     let (first, second) = match asked {
         Ok(asked) => asked,
         Err(problem) => return exit_with_error(Exit::Input, problem),

@@ -56,6 +56,9 @@ pub struct RunArguments {
     /// Without a configuration: the certificate chain, PEM.
     #[arg(long, value_name = "FILE", requires = "key")]
     cert: Option<PathBuf>,
+    /// Without a configuration: the certificate's private key, PEM.
+    #[arg(long, value_name = "FILE", requires = "listen")]
+    key: Option<PathBuf>,
     /// Without a configuration: a public host whose certificate is obtained by ACME and renewed. Serves UDP and TCP
     /// port 443, and redirects port 80. May be given several times.
     #[arg(long, value_name = "HOST", requires_all = ["origin", "agree_tos"], conflicts_with_all = ["listen", "cert", "key"])]
@@ -74,9 +77,6 @@ pub struct RunArguments {
     /// With --host: the roots that verify the directory's own certificate, PEM, in place of the system's.
     #[arg(long, value_name = "FILE", requires = "host")]
     acme_ca: Option<PathBuf>,
-    /// Without a configuration: the certificate's private key, PEM.
-    #[arg(long, value_name = "FILE", requires = "listen")]
-    key: Option<PathBuf>,
     /// Write TLS secrets to the file that SSLKEYLOGFILE names: for Wireshark, never in production.
     #[arg(long)]
     pub(super) key_log: bool,

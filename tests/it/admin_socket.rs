@@ -133,7 +133,7 @@ async fn a_second_litequic_starts_unless_its_named_socket_is_taken() {
     let ended = Process::spawn(named.command(&["run", "--config", "litequic.toml"])).end();
     assert_eq!(ended.code, Some(69), "{ended:?}");
     let reason = format!("litequic: cannot listen on admin.socket = {socket:?}: {taken}\n");
-    assert!(ended.stderr.ends_with(&reason), "{ended:?}");
+    assert!(ended.reason().ends_with(&reason), "{ended:?}");
 
     let named = Setup::new("admin.socket = \"own.sock\"").await;
     let third = named.run();

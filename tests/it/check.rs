@@ -317,7 +317,7 @@ fn check_reports_acme_faults_and_stored_certificates_offline() {
         "192.0.2.1: no certificate is stored; an order begins at the start, from \
          https://acme-v02.api.letsencrypt.org/directory\n",
         "stored.test: a certificate is stored, which expires ",
-        "broken.test.pem: the file contains no certificate\n",
+        "broken.test.pem: the file contains no certificate; the start renames it, and an order begins\n",
     ] {
         assert!(checked.stdout.contains(expected), "{expected}\n{}", checked.stdout);
     }

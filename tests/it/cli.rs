@@ -326,11 +326,11 @@ fn an_address_that_is_taken_is_named_with_its_reason_and_69() {
     );
     let next = "only one process can serve HTTP/3 on a port: stop that process, or change udp in [listen]\n";
     assert_eq!(ended.code, Some(69), "{ended:?}");
-    assert!(ended.stderr.ends_with(&format!("{beginning}{next}")), "{ended:?}");
+    assert!(ended.reason().ends_with(&format!("{beginning}{next}")), "{ended:?}");
 
     let ended = litequic(["demo", "--listen", &address]);
     let expected = format!("{beginning}to use a free port: litequic demo --listen 127.0.0.1:0\n");
-    assert_eq!((ended.code, ended.stderr), (Some(69), expected));
+    assert_eq!((ended.code, ended.reason()), (Some(69), expected));
 
     // TCP alone, by a file, in which UDP has another address.
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -347,7 +347,7 @@ fn an_address_that_is_taken_is_named_with_its_reason_and_69() {
         "litequic: cannot listen on TCP {address}: Address already in use (os error 98)\n  {name} (process {process}) \
          listens there\n  to leave TCP to that process and serve HTTP/3 only, set tcp = [] in [listen], and let that process send the header Alt-Svc\n"
     );
-    assert!(ended.code == Some(69) && ended.stderr.ends_with(&expected), "{ended:?}");
+    assert!(ended.code == Some(69) && ended.reason().ends_with(&expected), "{ended:?}");
 }
 
 /// `tcp = []` alone, which the error names, makes both serve.
@@ -371,7 +371,10 @@ fn a_port_in_use_by_nginx_is_reported() {
     );
     let end = " listens there\n  to leave TCP to that process and serve HTTP/3 only, set tcp = [] in [listen], and \
                let that process send the header Alt-Svc\n";
-    assert!(ended.code == Some(69) && ended.stderr.contains(&beginning) && ended.stderr.ends_with(end), "{ended:?}");
+    assert!(
+        ended.code == Some(69) && ended.reason().contains(&beginning) && ended.reason().ends_with(end),
+        "{ended:?}"
+    );
     fs::write(&file, text("[]")).unwrap();
     let process = Process::start(["run", &file]);
     assert_eq!(process.address(), nginx.address);
@@ -392,7 +395,7 @@ fn a_user_without_the_capability_learns_its_name_and_the_ports_owner() {
         let expected = "litequic: cannot listen on UDP 127.0.0.1:443: Permission denied (os error 13)\n  ports below \
                         1024 need CAP_NET_BIND_SERVICE (setcap cap_net_bind_service=+ep FILE), a lower \
                         net.ipv4.ip_unprivileged_port_start, or another port and advertised_port in [listen]\n";
-        assert_eq!((ended("127.0.0.1:443").code, ended("127.0.0.1:443").stderr.as_str()), (Some(69), expected));
+        assert_eq!((ended("127.0.0.1:443").code, ended("127.0.0.1:443").reason().as_str()), (Some(69), expected));
     }
     let taken = UdpSocket::bind("0.0.0.0:0").unwrap();
     let address = format!("127.0.0.1:{}", taken.local_addr().unwrap().port());
@@ -400,7 +403,7 @@ fn a_user_without_the_capability_learns_its_name_and_the_ports_owner() {
         "litequic: cannot listen on UDP {address}: Address already in use (os error 98)\n  a process of the user root \
          listens there (as root: ss -lntup)\n  to use a free port: litequic demo --listen 127.0.0.1:0\n"
     );
-    assert_eq!(ended(&address).stderr, expected);
+    assert_eq!(ended(&address).reason(), expected);
 }
 
 #[test]
@@ -411,8 +414,8 @@ fn an_address_of_another_machine_exits_with_69() {
     assert_eq!(ended.code, Some(69), "{ended:?}");
     let beginning =
         "cannot listen on UDP 192.0.2.1:8443: Cannot assign requested address (os error 99)\n  this machine has ";
-    assert!(ended.stderr.contains(beginning) && ended.stderr.contains("127.0.0.1"), "{ended:?}");
-    assert!(ended.stderr.ends_with("; for all addresses use 0.0.0.0:8443\n"), "{ended:?}");
+    assert!(ended.reason().contains(beginning) && ended.reason().contains("127.0.0.1"), "{ended:?}");
+    assert!(ended.reason().ends_with("; for all addresses use 0.0.0.0:8443\n"), "{ended:?}");
 }
 
 #[test]
@@ -438,7 +441,7 @@ fn an_admin_address_in_use_exits_69_with_its_key() {
         let ended = litequic(["run", "--config", &file]);
         assert_eq!(ended.code, Some(69), "{ended:?}");
         let expected = format!("cannot bind admin.{key} = \"{address}\": ");
-        assert!(ended.stderr.contains(&expected), "{ended:?}");
+        assert!(ended.reason().contains(&expected), "{ended:?}");
     }
 }
 
@@ -510,6 +513,17 @@ fn the_log_begins_with_the_version_and_ends_startup_with_addresses() {
     let place = |message: &str| events.iter().position(|event| event["message"].as_str().unwrap().starts_with(message));
     assert!(place("limits in force") < place("listening for HTTP/3"));
     assert_eq!(place("ready"), place("listening for HTTP/1.1").map(|place| place + 1));
+}
+
+#[test]
+fn the_reason_for_the_end_is_json_in_a_json_log() {
+    let (directory, _) = directory();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let ended = Process::start(run_at(&taken.local_addr().unwrap().to_string(), &directory)).end();
+    assert_eq!(ended.code, Some(69), "{ended:?}");
+    let last = events(&ended.stderr).pop().unwrap();
+    assert_eq!(last["level"], "ERROR");
+    assert!(last["message"].as_str().unwrap().contains("cannot listen on TCP"), "{last}");
 }
 
 #[test]

@@ -408,7 +408,7 @@ async fn readiness_and_the_drain_go_by_what_was_reloaded() {
     })
     .await;
     process.signal("TERM");
-    process.await_stderr("\"grace\":\"3607s\"");
+    process.await_stderr("\"grace\":\"1 h 0 min\"");
     process.signal("TERM");
     assert_eq!(process.end().code, Some(0));
 }
@@ -617,6 +617,30 @@ async fn what_needs_a_restart_is_named_and_the_rest_is_taken_on() {
     // Logged again, for it still waits.
     assert_eq!(setup.reload().await, (200, format!("{pending}{format}")));
     assert_eq!(setup.metric("litequic_workers").await, 1);
+
+    // Changed back: neither the status nor the next answer names what was never applied.
+    setup.write(origin.address, "timeouts.send = \"7s\"");
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while ask(setup.admin, "GET /status").await.1.contains("needs a restart") {
+        assert!(Instant::now() < deadline, "{}", process.stderr());
+        sleep(LOOK_AGAIN).await;
+    }
+    let (_, answer) = setup.reload().await;
+    assert!(answer.ends_with("was applied: 1 key\n"), "{answer}");
+}
+
+#[tokio::test]
+async fn rejected_files_that_are_changed_back_leave_the_status() {
+    let (setup, origin) = (Setup::new(), saying("").await);
+    let process = setup.start(origin.address).await;
+    assert_ne!(setup.change(origin.address, "limits.max_headers = \"many\"").await.0, 200);
+    assert!(ask(setup.admin, "GET /status").await.1.contains("max_headers"));
+    setup.write(origin.address, "");
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while ask(setup.admin, "GET /status").await.1.contains("limits.max_headers = ") {
+        assert!(Instant::now() < deadline, "{}", process.stderr());
+        sleep(LOOK_AGAIN).await;
+    }
 }
 
 #[tokio::test]

@@ -134,7 +134,16 @@ fn weak_signatures_are_warnings_and_weak_keys_faults() {
         let made = Command::new(&openssl)
             .args(["req", "-x509", "-newkey", &format!("rsa:{bits}"), "-nodes", digest, "-days", "5"])
             .args(["-addext", &format!("basicConstraints=critical,CA:{authority}")])
-            .args(["-subj", "/CN=localhost", "-keyout", &path("tls.key"), "-out", &path("tls.crt")])
+            .args([
+                "-addext",
+                "subjectAltName=DNS:localhost",
+                "-subj",
+                "/CN=localhost",
+                "-keyout",
+                &path("tls.key"),
+                "-out",
+                &path("tls.crt"),
+            ])
             .output()
             .unwrap();
         assert!(made.status.success(), "{made:?}");

@@ -96,18 +96,10 @@ pub(super) async fn open_account(
     let name = account_file_name(table);
     let _locked = lock_account(folder, &name).await?;
     let (read, of) = (folder.clone(), name.clone());
-    let text = run_blocking(move || read.read_stored_file(&of))
-        .await?
-        .map_err(|error| OrderFailure::from_folder_error(folder, &error))?;
-    let mut stored = match text.as_deref().map(StoredAccount::from_account_text) {
-        Some(Some(stored)) => stored,
-        Some(None) => {
-            let path = folder.folder_path().join(&name);
-            return Err(OrderFailure::new(format!(
-                "{} is not a file of an ACME account; move it away",
-                path.display()
-            )));
-        }
+    let parse = |text: String| StoredAccount::from_account_text(&text).ok_or("the file contains no account".into());
+    let read = run_blocking(move || read.load_stored_file(&of, parse)).await?;
+    let mut stored = match read.map_err(OrderFailure::new)? {
+        Some(stored) => stored,
         None => {
             let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256);
             let key = key.map_err(|error| OrderFailure::new(format!("cannot make a key: {error}")))?;

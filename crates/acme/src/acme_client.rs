@@ -11,7 +11,7 @@ use super::metrics::AcmeMetrics;
 use super::order::CertificateOrder;
 use super::plan::{HostPlan, PlanStep, shortened_line};
 use instant_acme::{Account, CertificateIdentifier};
-use litequic_base::lifecycle::panic_if_requested;
+use litequic_base::{lifecycle::panic_if_requested, short_duration::format_short_duration};
 use litequic_config::{Acme, AcmeHost};
 use rand::random;
 use rustls::ClientConfig;
@@ -52,7 +52,7 @@ pub struct AcmeHooks {
     /// TLS to the directory of a table.
     pub trust: Arc<DirectoryTls>,
     /// Checks and serves chain and key of a host, in PEM.
-    pub serve: Box<ServeCertificate>,
+    pub serve: Arc<ServeCertificate>,
 }
 
 /// Orders and renews the certificates of `[[acme]]`.
@@ -80,8 +80,6 @@ struct ManagedHost {
     unwritten: bool,
     /// Time before which this process orders nothing, after a local failure.
     not_before: u64,
-    /// Whether the file in `stored_version` is unusable; litequic then leaves it unchanged.
-    is_foreign: bool,
     /// Reasons why files cannot be used or written.
     storage_problems: BTreeMap<StorageItem, String>,
     /// Whether an operator ordered a renewal.
@@ -322,7 +320,7 @@ impl AcmeClient {
                     host = %name,
                     expires = httpdate::fmt_http_date(until),
                     directory = table.directory,
-                    took = ?began.elapsed(),
+                    took = format_short_duration(began.elapsed()),
                     renewal = host.stored.is_some(),
                     "obtained a certificate"
                 );
@@ -350,7 +348,7 @@ impl AcmeClient {
                     problem = shortened_line(&failure.problem, MAX_LOGGED_CHARACTERS),
                     directory = table.directory,
                     attempts = attempts.map_or(0, |attempts| attempts.count),
-                    next = ?Duration::from_secs(next),
+                    next = format_short_duration(Duration::from_secs(next)),
                     "cannot obtain a certificate"
                 );
                 self.metrics.orders_failed.increment();
@@ -458,11 +456,17 @@ impl ManagedHost {
             self.write_host_files(folder, name).await;
             return;
         }
-        let (of, host, written) = (folder.clone(), name.clone(), self.stored_version);
+        let (of, host, known) = (folder.clone(), name.clone(), self.stored_version);
+        let serve = Arc::clone(&wiring.serve);
         let read = run_blocking(move || {
             let now = of.certificate_file_version(&host);
-            let certificate = if now == written { Ok(None) } else { of.read_stored_certificate(&host) };
-            (now, certificate, of.read_plan(&host))
+            let parse = |pem| {
+                let stored = StoredCertificate::from_chain_pem(pem)?;
+                serve(&host, &stored.pem).map(|()| stored)
+            };
+            let load = || of.load_stored_file(&certificate_file_name(&host), parse);
+            let certificate = if now == known { Ok(None) } else { load() };
+            (now, certificate, of.load_plan(&host))
         });
         let Ok((written, certificate, plan)) = read.await else { return };
         match plan {
@@ -476,26 +480,22 @@ impl ManagedHost {
                 self.not_before = unix_now() + STORAGE_RETRY_SECONDS;
             }
         }
-        let is_new = self.stored_version != written;
         self.stored_version = written;
-        let read = certificate.and_then(|certificate| {
-            let Some(stored) = certificate else { return Ok(None) };
-            (wiring.serve)(name, &stored.pem).map(|()| Some(stored))
-        });
-        match read {
+        match certificate {
             Ok(Some(stored)) => self.stored = Some(stored),
             Ok(None) if written.is_none() => self.stored = None,
+            // A damaged file was renamed.
+            Ok(None) if written != known => self.unwritten = self.stored.is_some(),
             Ok(None) => {}
+            // A certificate that cannot be stored is not ordered: each start would order one.
             Err(problem) => {
-                self.is_foreign = true;
                 self.report_storage_problem(StorageItem::Certificate, name, problem);
+                self.stored_version = None;
+                self.not_before = unix_now() + STORAGE_RETRY_SECONDS;
                 return;
             }
         }
-        if is_new {
-            self.is_foreign = false;
-            self.storage_problems.remove(&StorageItem::Certificate);
-        }
+        self.storage_problems.remove(&StorageItem::Certificate);
     }
 
     /// Records a newly obtained certificate.
@@ -505,34 +505,30 @@ impl ManagedHost {
         self.unwritten = true;
     }
 
-    /// Writes the obtained certificate, which is in use already. Files that litequic cannot read stay unchanged.
+    /// Writes the obtained certificate, which is in use already. Damaged files are renamed, and files that cannot be
+    /// read stay unchanged.
     async fn write_host_files(&mut self, folder: &AcmeFolder, name: &AcmeHost) {
         let Some(pem) = self.stored.as_ref().map(|stored| stored.pem.clone()) else { return };
         let (of, host, plan) = (folder.clone(), name.clone(), self.plan.clone());
-        let foreign = self.stored_version.filter(|_| self.is_foreign);
         let outcome = run_blocking(move || {
-            if foreign.is_some() && of.certificate_file_version(&host) == foreign {
-                return Ok(None);
-            }
-            of.read_stored_certificate(&host).map_err(|problem| (StorageItem::Certificate, problem))?;
-            of.read_plan(&host).map_err(|problem| (StorageItem::Plan, problem))?;
+            of.load_stored_file(&certificate_file_name(&host), StoredCertificate::from_chain_pem)
+                .map_err(|problem| (StorageItem::Certificate, problem))?;
+            of.load_plan(&host).map_err(|problem| (StorageItem::Plan, problem))?;
             let failed = |error: &io::Error| OrderFailure::from_folder_error(&of, error).problem;
             let written = of.write_stored_file(&certificate_file_name(&host), &pem);
             written.map_err(|error| (StorageItem::Certificate, failed(&error)))?;
             of.write_plan(&host, &plan).map_err(|error| (StorageItem::Plan, failed(&error)))?;
-            Ok(Some(of.certificate_file_version(&host)))
+            Ok(of.certificate_file_version(&host))
         });
         match outcome.await {
-            Ok(Ok(Some(written))) => {
+            Ok(Ok(written)) => {
                 if !self.storage_problems.is_empty() {
                     tracing::info!(host = %name, "the certificate is stored now");
                     self.storage_problems.clear();
                 }
                 self.stored_version = written;
-                self.is_foreign = false;
                 self.unwritten = false;
             }
-            Ok(Ok(None)) => {}
             Ok(Err((subject, problem))) => {
                 // A later step failed, so problems of earlier steps are solved.
                 self.storage_problems.retain(|known, _| *known == subject);
@@ -625,7 +621,7 @@ mod tests {
         let wiring = AcmeHooks {
             tables: Box::new(move || tables.clone()),
             trust: Arc::new(trust),
-            serve: Box::new(|_, _| Ok(())),
+            serve: Arc::new(|_, _| Ok(())),
         };
         let mut manager = AcmeClient::new(wiring, Arc::default(), Arc::default(), Arc::default());
         manager.read_hosts(std::slice::from_ref(&table)).await;
@@ -642,46 +638,59 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn files_that_are_not_litequics_are_named_and_left_alone() {
+    async fn no_certificate_is_ordered_that_cannot_be_stored() {
+        let (folder, mut client, table, name) = client_without_ca();
+        // A folder cannot be read as a file, nor replaced by one.
+        fs::create_dir(folder.path().join("a.test.pem")).unwrap();
+        for _ in 0..2 {
+            client.read_hosts(std::slice::from_ref(&table)).await;
+            client.hosts.get_mut(&name).unwrap().forced = true;
+            client.order_certificate(&table, &name).await;
+        }
+        let problem = client.hosts[&name].to_host_entry(&name, &table, 0, unix_now()).problem.unwrap();
+        assert!(problem.contains("a.test.pem: "), "{problem}");
+    }
+
+    #[tokio::test]
+    async fn a_certificate_in_use_replaces_its_damaged_file() {
+        let (folder, mut client, table, name) = client_without_ca();
+        client.read_hosts(std::slice::from_ref(&table)).await;
+        let of = AcmeFolder::new(folder.path());
+        let pem = rcgen::generate_simple_self_signed(["a.test".to_owned()]).unwrap().cert.pem();
+        let host = client.hosts.get_mut(&name).unwrap();
+        host.on_certificate_issued(StoredCertificate::from_chain_pem(pem.clone()).unwrap(), &table);
+        host.write_host_files(&of, &name).await;
+        for (file, content) in [("a.test.pem", ""), ("a.test.pem", "something else")] {
+            fs::write(folder.path().join(file), content).unwrap();
+            // The first read renames the file, the second one writes.
+            for _ in 0..2 {
+                host.read_host_files(&of, &name, &client.hooks).await;
+            }
+            assert!(!host.unwritten && host.stored.is_some());
+            let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
+            assert_eq!((read("a.test.pem"), read("a.test.pem.damaged")), (pem.clone(), content.to_owned()));
+        }
+
+        // Files that appear before the certificate is written do not prevent the write.
+        host.unwritten = true;
+        for file in ["a.test.pem", "a.test.json"] {
+            fs::write(folder.path().join(file), "something else").unwrap();
+        }
+        host.read_host_files(&of, &name, &client.hooks).await;
+        assert!(!host.unwritten && host.storage_problems.is_empty());
+        assert_eq!(of.read_plan(&name).unwrap().directory, table.directory);
+    }
+
+    /// Returns a client for the host a.test of an empty folder, which panics if the CA is asked.
+    fn client_without_ca() -> (tempfile::TempDir, AcmeClient, Acme, AcmeHost) {
         let folder = tempfile::tempdir().unwrap();
         let name = AcmeHost::Name("a.test".into());
         let table = Acme { hosts: vec![name.clone()], folder: folder.path().into(), ..Acme::default() };
-        let wiring = || AcmeHooks {
+        let hooks = AcmeHooks {
             tables: Box::new(Vec::new),
             trust: Arc::new(|_| panic!("the CA is asked")),
-            serve: Box::new(|_, _| Ok(())),
+            serve: Arc::new(|_, _| Ok(())),
         };
-        let of = AcmeFolder::new(folder.path());
-        let read = |file: &str| fs::read_to_string(folder.path().join(file)).unwrap();
-        let mut manager = AcmeClient::new(wiring(), Arc::default(), Arc::default(), Arc::default());
-
-        // Without a plan, earlier attempts are unknown, and no attempt is made.
-        fs::write(folder.path().join("a.test.json"), "something else").unwrap();
-        manager.read_hosts(std::slice::from_ref(&table)).await;
-        manager.hosts.get_mut(&name).unwrap().forced = true;
-        manager.order_certificate(&table, &name).await;
-        let host = manager.hosts.get_mut(&name).unwrap();
-        assert!(
-            host.to_host_entry(&name, &table, 0, unix_now())
-                .problem
-                .unwrap()
-                .contains("it is not a renewal plan of litequic")
-        );
-        assert_eq!(read("a.test.json"), "something else");
-
-        // The certificate is served, and stored once the files in its place have been moved away.
-        fs::write(folder.path().join("a.test.pem"), "something else").unwrap();
-        host.read_host_files(&of, &name, &manager.hooks).await;
-        let pem = rcgen::generate_simple_self_signed(["a.test".to_owned()]).unwrap().cert.pem();
-        host.on_certificate_issued(StoredCertificate::from_chain_pem(pem.clone()).unwrap(), &table);
-        for file in ["a.test.pem", "a.test.json"] {
-            host.read_host_files(&of, &name, &manager.hooks).await;
-            assert!(host.unwritten && read(file) == "something else", "{file}");
-            assert!(host.to_host_entry(&name, &table, 0, unix_now()).problem.unwrap().contains(file), "{file}");
-            fs::remove_file(folder.path().join(file)).unwrap();
-        }
-        host.read_host_files(&of, &name, &manager.hooks).await;
-        assert!(!host.unwritten && host.storage_problems.is_empty());
-        assert_eq!((read("a.test.pem"), of.read_plan(&name).unwrap().directory), (pem, table.directory.clone()));
+        (folder, AcmeClient::new(hooks, Arc::default(), Arc::default(), Arc::default()), table, name)
     }
 }

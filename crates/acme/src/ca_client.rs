@@ -50,7 +50,7 @@ enum CaError {
     Lookup(String, io::Error),
     #[error("cannot connect to {0}: {1}")]
     Connect(String, io::Error),
-    #[error("the TLS handshake with {0} failed: {1}")]
+    #[error("the TLS handshake with {0} failed: {1}{hint}", hint = private_ca_hint(.1))]
     Tls(String, io::Error),
     #[error("{0} did not answer within {EXCHANGE_TIMEOUT:?}")]
     Timeout(String),
@@ -58,6 +58,17 @@ enum CaError {
     Http(String, hyper::Error),
     #[error("the answer of {0} ended early or is longer than 1 MiB: {1}")]
     Answer(String, Box<dyn std::error::Error + Send + Sync>),
+}
+
+/// Names the key for the roots of a private CA if `error` is that no root is known.
+fn private_ca_hint(error: &io::Error) -> &'static str {
+    let error = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
+    match error {
+        Some(rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer)) => {
+            "; for a private CA, name its roots: acme.ca, or run --acme-ca"
+        }
+        _ => "",
+    }
 }
 
 impl From<CaError> for Error {

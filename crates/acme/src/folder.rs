@@ -8,7 +8,6 @@ use litequic_config::AcmeHost;
 use rustls::pki_types::{CertificateDer, pem::PemObject};
 use serde_json::Value as Json;
 use std::{
-    fmt::Display,
     fs::{self, DirBuilder, File, OpenOptions, TryLockError},
     io::{self, Read, Write},
     os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
@@ -60,6 +59,15 @@ impl StoredCertificate {
     pub(super) fn current_certificate(&self) -> CurrentCertificate<'_> {
         CurrentCertificate { validity: self.validity, id: self.id.as_deref() }
     }
+}
+
+/// A stored file that cannot be used.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct UnusableFile {
+    /// Path and fault, for the operator.
+    pub(super) problem: String,
+    /// Whether the file was read: its content is empty or wrong.
+    pub(super) is_damaged: bool,
 }
 
 /// A lock that the kernel releases when this value is dropped, or the process ends.
@@ -172,19 +180,56 @@ impl AcmeFolder {
         }
     }
 
+    /// Returns the content of `name`, read by `parse`; `None` if there is no such file. The file stays unchanged.
+    fn parse_stored_file<T>(
+        &self,
+        name: &str,
+        parse: impl FnOnce(String) -> Result<T, String>,
+    ) -> Result<Option<T>, UnusableFile> {
+        let unusable = |problem: String, is_damaged| {
+            let problem = format!("{}: {problem}", self.0.join(name).display());
+            UnusableFile { problem, is_damaged }
+        };
+        match self.read_stored_file(name) {
+            Ok(Some(text)) => parse(text).map(Some).map_err(|problem| unusable(problem, true)),
+            Ok(None) => Ok(None),
+            Err(error) => {
+                let is_damaged = matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::FileTooLarge);
+                Err(unusable(error.to_string(), is_damaged))
+            }
+        }
+    }
+
+    /// Returns the content of `name`, read by `parse`; `None` if there is no such file. A damaged file is renamed, so
+    /// that a new one can be stored.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the file can neither be read nor renamed.
+    pub(super) fn load_stored_file<T>(
+        &self,
+        name: &str,
+        parse: impl FnOnce(String) -> Result<T, String>,
+    ) -> Result<Option<T>, String> {
+        match self.parse_stored_file(name, parse) {
+            Err(UnusableFile { problem, is_damaged: true }) => {
+                let aside = self.0.join(format!("{name}.damaged"));
+                fs::rename(self.0.join(name), &aside)
+                    .map_err(|error| format!("{problem}; the file cannot be renamed: {error}"))?;
+                tracing::error!(problem, renamed_to = %aside.display(), "a damaged file was renamed");
+                Ok(None)
+            }
+            other => other.map_err(|unusable| unusable.problem),
+        }
+    }
+
     /// Reads the certificate of `host`.
     ///
     /// # Errors
     ///
     /// The reason why the file cannot be used. The file stays unchanged.
-    pub(super) fn read_stored_certificate(&self, host: &AcmeHost) -> Result<Option<StoredCertificate>, String> {
-        let name = certificate_file_name(host);
-        let problem = |problem: &dyn Display| format!("{}: {problem}", self.0.join(&name).display());
-        match self.read_stored_file(&name) {
-            Ok(Some(pem)) => StoredCertificate::from_chain_pem(pem).map(Some).map_err(|error| problem(&error)),
-            Ok(None) => Ok(None),
-            Err(error) => Err(problem(&error)),
-        }
+    pub(super) fn read_stored_certificate(&self, host: &AcmeHost) -> Result<Option<StoredCertificate>, UnusableFile> {
+        self.parse_stored_file(&certificate_file_name(host), StoredCertificate::from_chain_pem)
     }
 
     /// Returns modification time and inode number of the certificate's file of `host`; `None` without a file.
@@ -198,16 +243,17 @@ impl AcmeFolder {
     /// # Errors
     ///
     /// The reason why the file cannot be used. The file stays unchanged.
-    pub(super) fn read_plan(&self, host: &AcmeHost) -> Result<HostPlan, String> {
-        let name = plan_file_name(host);
-        let problem = |problem: &dyn Display| format!("{}: {problem}", self.0.join(&name).display());
-        let Some(text) = self.read_stored_file(&name).map_err(|error| problem(&error))? else {
-            return Ok(HostPlan::default());
-        };
-        match serde_json::from_str::<Json>(&text) {
-            Ok(json) if json.is_object() => Ok(HostPlan::from_json(&json)),
-            _ => Err(problem(&"it is not a renewal plan of litequic; move it away")),
-        }
+    pub(super) fn read_plan(&self, host: &AcmeHost) -> Result<HostPlan, UnusableFile> {
+        Ok(self.parse_stored_file(&plan_file_name(host), parse_plan)?.unwrap_or_default())
+    }
+
+    /// Reads the plan of `host`; an empty plan without a file. A damaged file is renamed.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the file can neither be read nor renamed.
+    pub(super) fn load_plan(&self, host: &AcmeHost) -> Result<HostPlan, String> {
+        Ok(self.load_stored_file(&plan_file_name(host), parse_plan)?.unwrap_or_default())
     }
 
     /// Stores the plan of `host`.
@@ -245,6 +291,11 @@ pub(super) fn host_file_stem(host: &AcmeHost) -> String {
 /// Returns the name of the file with the certificate and key of `host`.
 pub(super) fn certificate_file_name(host: &AcmeHost) -> String {
     format!("{}.pem", host_file_stem(host))
+}
+
+fn parse_plan(text: String) -> Result<HostPlan, String> {
+    let json = serde_json::from_str::<Json>(&text).ok().filter(Json::is_object);
+    Ok(HostPlan::from_json(&json.ok_or("the file contains no renewal plan")?))
 }
 
 fn plan_file_name(host: &AcmeHost) -> String {
@@ -292,20 +343,40 @@ mod tests {
         fs::write(folder.folder_path().join("b"), [0xff, 0xfe]).unwrap();
         assert_eq!(folder.read_stored_file("a").unwrap_err().kind(), io::ErrorKind::FileTooLarge);
         assert_eq!(folder.read_stored_file("b").unwrap_err().kind(), io::ErrorKind::InvalidData);
+    }
+
+    #[test]
+    fn a_damaged_file_is_renamed_and_an_unreadable_one_stays() {
+        let (_parent, folder) = folder();
+        folder.create_folder().unwrap();
         let host = AcmeHost::Name("a.test".into());
-        fs::write(folder.folder_path().join("a.test.pem"), "no certificate").unwrap();
-        assert!(
-            folder
-                .read_stored_certificate(&host)
-                .unwrap_err()
-                .ends_with("a.test.pem: the file contains no certificate")
-        );
-        assert_eq!(folder.read_plan(&host), Ok(HostPlan::default()));
-        for foreign in ["{", "", "[1]"] {
-            fs::write(folder.folder_path().join("a.test.json"), foreign).unwrap();
-            let problem = folder.read_plan(&host).unwrap_err();
-            assert!(problem.ends_with("a.test.json: it is not a renewal plan of litequic; move it away"), "{problem}");
+        let path = |name: &str| folder.folder_path().join(name);
+        let name = certificate_file_name(&host);
+        let load = || folder.load_stored_file(&name, StoredCertificate::from_chain_pem);
+        assert_eq!((load(), folder.load_plan(&host)), (Ok(None), Ok(HostPlan::default())));
+        for damaged in [
+            &b""[..],
+            b"no certificate",
+            &[0xff, 0xfe],
+            &vec![b'x'; usize::try_from(MAX_STORED_FILE_BYTES).unwrap() + 1],
+        ] {
+            fs::write(path("a.test.pem"), damaged).unwrap();
+            let file = folder.read_stored_certificate(&host).unwrap_err();
+            assert!(file.is_damaged && file.problem.contains("a.test.pem: "), "{file:?}");
+            assert!(path("a.test.pem").exists(), "only a start renames");
+            assert_eq!(load(), Ok(None));
+            assert!(!path("a.test.pem").exists());
+            assert_eq!(fs::read(path("a.test.pem.damaged")).unwrap(), damaged);
         }
+        for damaged in ["{", "", "[1]"] {
+            fs::write(path("a.test.json"), damaged).unwrap();
+            let problem = folder.read_plan(&host).unwrap_err().problem;
+            assert!(problem.ends_with("a.test.json: the file contains no renewal plan"), "{problem}");
+            assert_eq!(folder.load_plan(&host), Ok(HostPlan::default()));
+            assert_eq!(fs::read_to_string(path("a.test.json.damaged")).unwrap(), damaged);
+        }
+        fs::create_dir(path("a.test.pem")).unwrap();
+        assert!(load().unwrap_err().contains("a.test.pem: ") && path("a.test.pem").is_dir());
     }
 
     #[test]

@@ -40,7 +40,10 @@ pub fn report_stored_state(tables: &[Acme]) -> Vec<String> {
         let now = acme_client::unix_now();
         let (plan, stored) = match (folder.read_plan(host), folder.read_stored_certificate(host)) {
             (Ok(plan), Ok(stored)) => (plan, stored),
-            (Err(problem), _) | (_, Err(problem)) => return format!("{host}: {problem}"),
+            (Err(file), _) | (_, Err(file)) => {
+                let next = if file.is_damaged { "; the start renames it, and an order begins" } else { "" };
+                return format!("{host}: {}{next}", file.problem);
+            }
         };
         let date = |seconds| {
             UNIX_EPOCH.checked_add(Duration::from_secs(seconds)).map_or_else(String::new, httpdate::fmt_http_date)

@@ -203,7 +203,7 @@ impl CloseOrder {
         }
         let client = order.selection.client.ok_or("the query has no client=ADDRESS_OR_NETWORK")?;
         if client.is_wide() && !order.all {
-            return Err(format!("{client} includes very many addresses; confirm with all=on (litequic ctl: --all)"));
+            return Err(format!("{client} includes very many addresses; confirm with --all (over HTTP: all=on)"));
         }
         Ok(order)
     }
@@ -276,8 +276,7 @@ mod tests {
             ),
             (
                 "client=10.0.0.0/8",
-                Err("10.0.0.0/8 includes very many addresses; confirm with all=on (litequic ctl: \
-                                       --all)"),
+                Err("10.0.0.0/8 includes very many addresses; confirm with --all (over HTTP: all=on)"),
             ),
             ("", Err("the query has no client=ADDRESS_OR_NETWORK")),
             ("now=on", Err("the query has no client=ADDRESS_OR_NETWORK")),

@@ -55,7 +55,7 @@ impl DenyOrder {
                 .into());
         }
         if network.is_wide() && !all {
-            return Err(format!("{network} includes very many addresses; confirm with all=on (litequic ctl: --all)"));
+            return Err(format!("{network} includes very many addresses; confirm with --all (over HTTP: all=on)"));
         }
         Ok(Self { network, time, all, force })
     }
@@ -149,7 +149,7 @@ mod tests {
             ("network=192.0.2.1&seconds=1h", Err("seconds is not a number")),
             (
                 "network=10.0.0.0/8&seconds=1",
-                Err("10.0.0.0/8 includes very many addresses; confirm with all=on (litequic ctl: --all)"),
+                Err("10.0.0.0/8 includes very many addresses; confirm with --all (over HTTP: all=on)"),
             ),
             (
                 "network=192.0.2.1/24&seconds=1",

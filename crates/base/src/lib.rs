@@ -10,6 +10,7 @@ pub mod lifecycle;
 pub mod log_writer;
 pub mod network;
 pub mod relaxed_cell;
+pub mod short_duration;
 pub mod tcp_keepalive;
 pub mod timers;
 pub mod token_bucket;

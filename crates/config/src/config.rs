@@ -87,8 +87,8 @@ impl Config {
         self.routes.iter().any(uses)
     }
 
-    /// Returns the names of the fields that clients may not send on `route`: litequic sets them on a route to one of the
-    /// same servers, and `origin.reserved_fields` does not exclude them.
+    /// Returns the names of the fields that clients may not send on `route`: litequic sets them on a route to one of
+    /// the same servers, and `origin.reserved_fields` does not exclude them.
     pub fn withheld_fields(&self, route: &RouteConfig) -> BTreeSet<&str> {
         let origin_of = |route: &RouteConfig| self.origins.get(route.target_origin()?);
         let Some(origin) = origin_of(route) else { return BTreeSet::new() };

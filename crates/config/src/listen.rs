@@ -22,8 +22,8 @@ keys! {
     /// The listeners for clients.
     #[derive(Debug, Clone, PartialEq)]
     pub struct Listen {
-        /// Addresses for HTTP/3. `[::]:PORT` includes IPv4. Port 0 is not possible, because clients have to know the
-        /// port.
+        /// Addresses for HTTP/3. `[::]:PORT` includes IPv4, and is `0.0.0.0:PORT` on a system without
+        /// IPv6. Port 0 is not possible, because clients have to know the port.
         udp: Vec<SocketAddr> = vec![Self::DEFAULT_ADDRESS], list_key(address_kind(), 1..=Self::MAX_ADDRESSES), restart;
 
         /// Whether HTTP/3 is served. With `false`, also by a reload, QUIC handshakes are refused (CONNECTION_REFUSED),

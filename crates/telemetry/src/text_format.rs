@@ -1,5 +1,5 @@
-//! Chooses between the formats of `/metrics` by `Accept`, and converts OpenMetrics text to Prometheus' text format 0.0.4,
-//! which older tools read. Pure.
+//! Chooses between the formats of `/metrics` by `Accept`, and converts OpenMetrics text to Prometheus' text format
+//! 0.0.4, which older tools read. Pure.
 
 use std::collections::BTreeSet;
 

@@ -3,7 +3,7 @@
 
 use super::algorithm::KeyAlgorithm;
 use super::certificate_error::{CertificateError, CertificateErrors};
-use super::certificate_warning::{CertificateFacts, CertificateWarning, MIN_RSA_BITS, rsa_bits};
+use super::certificate_warning::{CertificateFacts, CertificateProblem, CertificateWarning, MIN_RSA_BITS, rsa_bits};
 use super::encoding::{check_encoding, has_encrypted_key};
 use litequic_config::CertificateFiles;
 use rustls::{
@@ -149,12 +149,19 @@ fn read_chain(pem: &[u8], file: &Path) -> Result<CertificateChain, CertificateEr
     let (_, leaf) = X509Certificate::from_der(leaf)
         .map_err(|error| CertificateError::Malformed { file: file.into(), reason: error.to_string() })?;
     let (names, rsa_bits) = (CertificateNames::from_certificate(&leaf), rsa_bits(&leaf));
-    let mut facts = vec![CertificateFacts::from_x509(&leaf, true)];
+    let mut leaf_facts = CertificateFacts::from_x509(&leaf, true);
+    let mut facts = Vec::new();
+    let mut has_issuer = leaf.issuer() == leaf.subject();
     for der in der.iter().skip(1) {
         // Clients verify the rest of the chain, so only the leaf has to be parsed.
         let Ok((_, other)) = X509Certificate::from_der(der) else { break };
+        has_issuer |= leaf.issuer() == other.subject();
         facts.push(CertificateFacts::from_x509(&other, false));
     }
+    if !has_issuer {
+        leaf_facts.problems.push(CertificateProblem::MissingIssuer(leaf.issuer().to_string()));
+    }
+    facts.insert(0, leaf_facts);
     Ok(CertificateChain { der, names, facts, rsa_bits })
 }
 
@@ -294,6 +301,36 @@ mod tests {
         ] {
             let warnings: String = certificate.chain_warnings(now).map(|warning| warning.to_string()).collect();
             assert!(warnings.starts_with(expected) && warnings.is_empty() == expected.is_empty(), "{warnings}");
+        }
+    }
+
+    #[test]
+    fn a_missing_issuer_or_alternative_name_is_a_warning() {
+        let key = || rcgen::KeyPair::generate().unwrap();
+        let named = |name: &str, names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            let mut parameters = rcgen::CertificateParams::new(names).unwrap();
+            parameters.distinguished_name.push(rcgen::DnType::CommonName, name);
+            parameters
+        };
+        let (ca_key, leaf_key) = (key(), key());
+        let ca_parameters = named("Intermediate", &[]);
+        let ca = ca_parameters.self_signed(&ca_key).unwrap().pem();
+        let issuer = rcgen::Issuer::new(ca_parameters, ca_key);
+        let leaf = named("a.test", &["a.test"]).signed_by(&leaf_key, &issuer).unwrap().pem();
+        let nameless = named("a.test", &[]).self_signed(&leaf_key).unwrap().pem();
+        let other = made().cert_pem;
+        for (chain, expected) in [
+            (leaf.clone() + &ca, ""),
+            (leaf.clone() + &other + &ca, ""),
+            (leaf.clone(), "(CN=Intermediate)"),
+            (leaf + &other, "(CN=Intermediate)"),
+            (nameless, "has no subjectAltName: clients reject it"),
+        ] {
+            let certificate = load(&chain, &leaf_key.serialize_pem()).unwrap();
+            let warnings: Vec<_> = certificate.chain_warnings(SystemTime::now()).map(|one| one.to_string()).collect();
+            assert_eq!(warnings.len(), usize::from(!expected.is_empty()), "{warnings:?}");
+            assert!(warnings.iter().all(|warning| warning.contains(expected)), "{warnings:?}");
         }
     }
 

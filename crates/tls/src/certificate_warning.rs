@@ -19,12 +19,14 @@ pub struct CertificateWarning {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum CertificateProblem {
+pub(super) enum CertificateProblem {
     Expired(SystemTime),
     NotYetValid(SystemTime),
     WeakSignature(&'static str),
     WeakKey(usize),
     Authority,
+    NoAlternativeName,
+    MissingIssuer(String),
     CrlExpired(SystemTime),
     NoCrl(String),
 }
@@ -65,6 +67,12 @@ impl fmt::Display for CertificateWarning {
             CertificateProblem::Authority => {
                 f.write_str("is a CA certificate (basicConstraints CA:TRUE): some clients reject it as a server's")
             }
+            CertificateProblem::NoAlternativeName => f.write_str("has no subjectAltName: clients reject it"),
+            CertificateProblem::MissingIssuer(issuer) => write!(
+                f,
+                "is not followed by that of its issuer ({issuer}): clients reject it, unless they trust this issuer \
+                 itself; append the intermediate certificates"
+            ),
             // The first part of the message says everything.
             CertificateProblem::NoCrl(_) => Ok(()),
             CertificateProblem::CrlExpired(end) => {
@@ -79,10 +87,8 @@ impl fmt::Display for CertificateWarning {
 pub(super) struct CertificateFacts {
     pub(super) not_before: SystemTime,
     pub(super) not_after: SystemTime,
-    weak_signature: Option<&'static str>,
-    weak_key: Option<usize>,
-    /// Whether this is the leaf, and may sign others.
-    is_authority: bool,
+    /// Problems that do not depend on the time.
+    pub(super) problems: Vec<CertificateProblem>,
 }
 
 impl CertificateFacts {
@@ -91,12 +97,17 @@ impl CertificateFacts {
         // Clients do not verify a root's signature.
         let is_root = !is_leaf && certificate.subject() == certificate.issuer();
         let algorithm = &certificate.signature_algorithm.algorithm;
+        let has_alternative_name = certificate.subject_alternative_name().is_ok_and(|extension| extension.is_some());
+        let problems = [
+            weak_algorithm(algorithm).filter(|_| !is_root).map(CertificateProblem::WeakSignature),
+            rsa_bits(certificate).filter(|bits| *bits < MIN_RSA_BITS).map(CertificateProblem::WeakKey),
+            (is_leaf && certificate.is_ca()).then_some(CertificateProblem::Authority),
+            (is_leaf && !has_alternative_name).then_some(CertificateProblem::NoAlternativeName),
+        ];
         Self {
             not_before: asn1_to_system_time(certificate.validity().not_before),
             not_after: asn1_to_system_time(certificate.validity().not_after),
-            weak_signature: weak_algorithm(algorithm).filter(|_| !is_root),
-            weak_key: rsa_bits(certificate).filter(|bits| *bits < MIN_RSA_BITS),
-            is_authority: is_leaf && certificate.is_ca(),
+            problems: problems.into_iter().flatten().collect(),
         }
     }
 
@@ -109,11 +120,12 @@ impl CertificateFacts {
         let problems = [
             (now > self.not_after).then_some(CertificateProblem::Expired(self.not_after)),
             (now < self.not_before).then_some(CertificateProblem::NotYetValid(self.not_before)),
-            self.weak_signature.map(CertificateProblem::WeakSignature),
-            self.weak_key.map(CertificateProblem::WeakKey),
-            self.is_authority.then_some(CertificateProblem::Authority),
         ];
-        problems.into_iter().flatten().map(move |problem| CertificateWarning { place, problem })
+        problems
+            .into_iter()
+            .flatten()
+            .chain(self.problems.iter().cloned())
+            .map(move |problem| CertificateWarning { place, problem })
     }
 }
 

@@ -1,6 +1,7 @@
 //! Formats the certificates that a litequic obtains by ACME as a list for people. Pure.
 
 use litequic_admin::Status;
+use litequic_base::short_duration::format_short_duration;
 use std::{
     fmt::Write,
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -23,14 +24,16 @@ pub(super) fn render_acme(status: &Status, now: SystemTime) -> String {
         let step = if host.resumes == Some(true) { "its order continues" } else { "next order" };
         let when = match next.and_then(|next| next.duration_since(now).ok()) {
             Some(left) if left >= Duration::from_secs(1) => {
-                let left = Duration::from_secs(left.as_secs() / 60 * 60).max(Duration::from_secs(60));
-                format!("in {}", humantime::format_duration(left))
+                format!("in {}", format_short_duration(Duration::from_secs(left.as_secs())))
             }
             _ => "now".into(),
         };
         let _ = writeln!(text, "{line}; {step} {when}, from {}", word(&host.directory));
         if let Some(problem) = &host.problem {
-            let _ = writeln!(text, "  {} attempts failed: {problem}", host.attempts.unwrap_or_default());
+            let _ = match host.attempts.unwrap_or_default() {
+                1 => writeln!(text, "  1 attempt failed: {problem}"),
+                attempts => writeln!(text, "  {attempts} attempts failed: {problem}"),
+            };
         }
         if let Some(record) = &host.record {
             let _ = writeln!(text, "  TXT record: {record}");
@@ -59,7 +62,7 @@ mod tests {
         ] });
         assert_eq!(
             render_acme(&serde_json::from_value(status).unwrap(), now),
-            "a.test  valid, expires Sat, 24 Jan 1970 03:33:20 GMT; next order in 1day 1h, from https://ca.test/\n\
+            "a.test  valid, expires Sat, 24 Jan 1970 03:33:20 GMT; next order in 1 d 1 h, from https://ca.test/\n\
              *.b.test  missing; its order continues now, from https://ca.test/\n  \
              2 attempts failed: no TXT record\n  TXT record: x IN TXT \"y\"\n"
         );

@@ -2,6 +2,7 @@
 
 use super::status::{grouped_number, strip_controls};
 use litequic_admin::DeniedList;
+use litequic_base::short_duration::format_short_duration;
 use std::time::Duration;
 
 /// Formats a line for each network, and one with their number.
@@ -10,7 +11,7 @@ pub(super) fn render_denied(list: &DeniedList) -> String {
         list.denied.iter().map(|one| one.network.as_deref().map_or_else(|| "-".into(), strip_controls)).collect();
     let width = names.iter().map(|name| name.chars().count()).max().unwrap_or_default();
     let line = |(name, seconds): (&String, Option<u64>)| {
-        let left = seconds.map(|seconds| humantime::format_duration(Duration::from_secs(seconds)).to_string());
+        let left = seconds.map(|seconds| format_short_duration(Duration::from_secs(seconds)));
         format!("{name:<width$}  {}\n", left.unwrap_or_else(|| "-".into()))
     };
     let lines: String = names.iter().zip(list.denied.iter().map(|one| one.seconds)).map(line).collect();
@@ -31,7 +32,7 @@ mod tests {
         let one = |network: &str, seconds| DeniedStatus { network: Some(network.into()), seconds: Some(seconds) };
         let denied = vec![one("2001:db8::/32", 86_461), one("192.0.2.1/32", 59)];
         let list = DeniedList { denied, most: Some(1_024) };
-        let text = "2001:db8::/32  1day 1m 1s\n192.0.2.1/32   59s\n2 of 1,024 networks are denied\n";
+        let text = "2001:db8::/32  1 d 0 h\n192.0.2.1/32   59 s\n2 of 1,024 networks are denied\n";
         assert_eq!(render_denied(&list), text);
         assert_eq!(render_denied(&DeniedList::default()), "no network is denied\n");
     }

@@ -2,6 +2,7 @@
 //! another kind than expected, as in an older or a younger litequic, shows as `-`.
 
 use litequic_admin::{CertificateStatus, MaintenanceStatus, Nullable, OriginStatus, Samples, Status, WorkerStatus};
+use litequic_base::short_duration::format_short_duration;
 use serde::{Deserialize, de::IgnoredAny};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,8 +10,8 @@ use std::{
     time::{Duration, UNIX_EPOCH},
 };
 
-/// Number of columns of the screen.
-const WIDTH: usize = 80;
+/// Number of columns of the screen without a terminal, and at least.
+pub(super) const MIN_WIDTH: usize = 80;
 /// Maximum number of rows of a table; a last row counts the omitted ones.
 const MAX_ROWS: usize = 8;
 /// Maximum number of bytes of a version, which messages repeat.
@@ -42,10 +43,11 @@ pub(super) fn status_version(body: &[u8]) -> Option<String> {
     is_short.then_some(version)
 }
 
-/// Formats the answer `now`. Rates are computed from the answer `before`, of the same process.
-pub(super) fn render_status(now: &Status, before: Option<&Status>, colour: bool) -> String {
+/// Formats the answer `now` in lines of `width` columns. Rates are computed from the answer `before`, of the same
+/// process.
+pub(super) fn render_status(now: &Status, before: Option<&Status>, colour: bool, width: usize) -> String {
     let look = StatusView { now, before: before.filter(|before| is_same_process(before, now)) };
-    let mut screen = Screen { text: String::new(), colour };
+    let mut screen = Screen { text: String::new(), colour, width };
     look.add_summary(&mut screen);
     look.add_traffic(&mut screen);
     look.add_routes(&mut screen);
@@ -92,7 +94,7 @@ impl<'a> StatusView<'a> {
         }
         screen.add_line(parts);
         for problem in &now.problems {
-            for (row, line) in wrap_words(&text_or_dash(Some(problem))).iter().take(MAX_ROWS).enumerate() {
+            for (row, line) in screen.wrap_words(&text_or_dash(Some(problem))).iter().take(MAX_ROWS).enumerate() {
                 let mark = if row == 0 { "! " } else { "  " };
                 screen.add_line(vec![StyledText::unstyled(format!("{mark}{line}")).with_tone(Tone::Bad)]);
             }
@@ -256,7 +258,7 @@ impl<'a> StatusView<'a> {
             vec![
                 StyledText::unstyled(text_or_dash(server.name.as_deref())).with_width(-14),
                 StyledText::unstyled(text_or_dash(server.address.as_deref())).with_width(-30),
-                StyledText::unstyled(state.clone()).with_width(-36).with_tone(*tone),
+                StyledText::unstyled(state.clone()).with_tone(*tone),
             ]
         });
     }
@@ -264,24 +266,24 @@ impl<'a> StatusView<'a> {
     fn add_certificates(&self, screen: &mut Screen) {
         screen.add_heading(&[("certificate", -44), ("days left", 10), ("", -2), ("state", -24)]);
         let now = self.now.time;
-        let mut all: Vec<_> = self.now.certificates.iter().map(|one| (one, certificate_validity(one, now))).collect();
+        let mut all: Vec<_> = self.now.certificates.iter().map(|one| certificate_row(one, now)).collect();
+        let missing = self.now.acme.iter().flatten().filter(|host| host.expires.is_none());
+        all.extend(missing.map(|host| {
+            let problem = host.problem.as_ref().map_or_else(String::new, |problem| format!(": {problem}"));
+            let state = text_or_dash(host.state.as_deref()) + &strip_controls(&problem);
+            (text_or_dash(host.host.as_deref()), None, state, Tone::Bad)
+        }));
         if all.len() > MAX_ROWS {
-            all.sort_by_key(|(_, (_, tone))| *tone == Tone::Good);
+            all.sort_by_key(|(.., tone)| *tone == Tone::Good);
         }
-        screen.add_rows(&all, |(certificate, (state, tone))| {
-            let names: Vec<String> = certificate.names.iter().map(|name| text_or_dash(Some(name))).collect();
-            let algorithm =
-                certificate.algorithm.as_deref().map(|algorithm| format!("{}: ", text_or_dash(Some(algorithm))));
-            let algorithm = algorithm.unwrap_or_default();
-            let left = to_float(certificate.expires).zip(now).map(|(expires, now)| (expires - now) / 86_400.0);
+        screen.add_rows(&all, |(names, days, state, tone)| {
             vec![
-                StyledText::unstyled(algorithm + &if names.is_empty() { UNKNOWN.into() } else { names.join(", ") })
-                    .with_width(-44),
-                StyledText::unstyled(left.map_or(UNKNOWN.into(), |days| format!("{:.0}", days.floor())))
+                StyledText::unstyled(names.clone()).with_width(-44),
+                StyledText::unstyled(days.map_or(UNKNOWN.into(), |days| format!("{:.0}", days.floor())))
                     .with_width(10)
                     .with_tone(*tone),
                 StyledText::unstyled("  "),
-                StyledText::unstyled(state.clone()).with_width(-24).with_tone(*tone),
+                StyledText::unstyled(state.clone()).with_tone(*tone),
             ]
         });
     }
@@ -354,7 +356,7 @@ impl<'a> StatusView<'a> {
                 let head = StyledText::unstyled(format!("last reload {at} by {by}: "));
                 screen.add_line(vec![head, StyledText::unstyled(outcome).with_tone(tone)]);
                 let pieces: Vec<String> =
-                    last.lines.iter().flat_map(|line| split_to_width(&text_or_dash(Some(line)))).collect();
+                    last.lines.iter().flat_map(|line| screen.wrap_words(&text_or_dash(Some(line)))).collect();
                 for piece in pieces.iter().take(MAX_ROWS) {
                     screen.add_line(vec![StyledText::unstyled("  "), StyledText::unstyled(piece.clone())]);
                 }
@@ -442,6 +444,16 @@ fn server_state(server: &OriginStatus, workers: usize) -> (String, Tone) {
             _ => ("accepts connections".into(), Tone::Good),
         },
     }
+}
+
+/// Names of a certificate, the days that are left at `now`, and its state.
+fn certificate_row(certificate: &CertificateStatus, now: Option<f64>) -> (String, Option<f64>, String, Tone) {
+    let names: Vec<String> = certificate.names.iter().map(|name| text_or_dash(Some(name))).collect();
+    let names = if names.is_empty() { UNKNOWN.into() } else { names.join(", ") };
+    let algorithm = certificate.algorithm.as_deref().map(|algorithm| format!("{}: ", text_or_dash(Some(algorithm))));
+    let left = to_float(certificate.expires).zip(now).map(|(expires, now)| (expires - now) / 86_400.0);
+    let (state, tone) = certificate_validity(certificate, now);
+    (algorithm.unwrap_or_default() + &names, left, state, tone)
 }
 
 /// State of a certificate at `now`: a warning only once its renewal is overdue.
@@ -539,14 +551,8 @@ pub(super) fn bytes_text(mut value: f64) -> String {
 
 /// Formats seconds in the two largest units.
 fn duration_text(seconds: f64) -> String {
-    let whole = Duration::try_from_secs_f64(seconds).unwrap_or_default().as_secs();
-    let (days, hours, minutes) = (whole / 86_400, whole / 3600 % 24, whole / 60 % 60);
-    match (days, hours, minutes) {
-        (0, 0, 0) => format!("{whole} s"),
-        (0, 0, _) => format!("{minutes} min {} s", whole % 60),
-        (0, _, _) => format!("{hours} h {minutes} min"),
-        _ => format!("{days} d {hours} h"),
-    }
+    let time = Duration::try_from_secs_f64(seconds).unwrap_or_default();
+    format_short_duration(Duration::from_secs(time.as_secs()))
 }
 
 /// Formats seconds since the Unix epoch.
@@ -612,27 +618,6 @@ impl StyledText {
     }
 }
 
-/// Splits `text` into pieces that fit into a line with an indentation of two.
-fn split_to_width(text: &str) -> Vec<String> {
-    let chars: Vec<char> = text.chars().collect();
-    chars.chunks(WIDTH - 2).map(|piece| piece.iter().collect()).collect()
-}
-
-/// Wraps the words of `text` into lines that fit with an indentation of two.
-fn wrap_words(text: &str) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split(' ') {
-        match lines.last_mut() {
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= WIDTH - 2 => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.extend(split_to_width(word)),
-        }
-    }
-    lines
-}
-
 /// Shortens `text` to `width` characters, with `…` as the last one if some are omitted.
 fn shorten_to(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
@@ -643,19 +628,40 @@ fn shorten_to(text: &str, width: usize) -> String {
     cut
 }
 
-/// Lines of at most [`WIDTH`] columns.
+/// Lines of at most `width` columns.
 struct Screen {
     text: String,
     colour: bool,
+    width: usize,
 }
 
 impl Screen {
+    /// Wraps the words of `text` into lines that fit with an indentation of two. Only a word that is longer than a line
+    /// is split.
+    fn wrap_words(&self, text: &str) -> Vec<String> {
+        let width = self.width.saturating_sub(2).max(1);
+        let mut lines: Vec<String> = Vec::new();
+        for word in text.split(' ') {
+            match lines.last_mut() {
+                Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                    line.push(' ');
+                    line.push_str(word);
+                }
+                _ => {
+                    let chars: Vec<char> = word.chars().collect();
+                    lines.extend(chars.chunks(width).map(|piece| piece.iter().collect::<String>()));
+                }
+            }
+        }
+        lines
+    }
+
     fn add_blank(&mut self) {
         self.text.push('\n');
     }
 
     fn add_line(&mut self, parts: Vec<StyledText>) {
-        let mut left = WIDTH;
+        let mut left = self.width;
         let last = parts.len().saturating_sub(1);
         for (place, StyledText { text, tone }) in parts.into_iter().enumerate() {
             let text = if place == last { text.trim_end() } else { &text };

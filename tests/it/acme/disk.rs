@@ -12,29 +12,54 @@ const FULL: &str = "No space left on device";
 const STORED: &str = "the certificate is stored now";
 
 #[tokio::test]
-async fn a_foreign_file_is_not_overwritten_by_a_certificate() {
+async fn a_damaged_certificate_is_renamed_and_ordered_once() {
     let ports = Ports::free();
     let Some(pebble) = Pebble::start(ports, &[]).await else { return };
     let site = Site::new(ports).await;
     site.write(&pebble, "\"a.test\"", HTTP_01);
     fs::create_dir_all(site.file("state")).unwrap();
     fs::set_permissions(site.file("state"), fs::Permissions::from_mode(0o700)).unwrap();
-    fs::write(site.file("state/a.test.pem"), "someone else's").unwrap();
-    let litequic = site.start();
-    litequic.await_stderr("a.test.pem: the file contains no certificate");
-    litequic.await_stderr(OBTAINED);
-    site.await_served("a.test", &pebble.root().await).await;
+    let other = litequic_tls::make_self_signed(["b.test"]).unwrap();
+    // Empty, no PEM, the certificate of another host.
+    for (n, damaged) in ["", "someone else's", &(other.cert_pem + &other.key_pem)].into_iter().enumerate() {
+        fs::write(site.file("state/a.test.pem"), damaged).unwrap();
+        for _ in 0..2 {
+            let litequic = site.start();
+            site.await_served("a.test", &pebble.root().await).await;
+            site.await_stored("a.test").await;
+            litequic.end_by("TERM").success();
+        }
+        assert_eq!(fs::read_to_string(site.file("state/a.test.pem.damaged")).unwrap(), damaged);
+        assert_eq!(pebble.orders(), n + 1, "{}", pebble.log());
+    }
 
-    // The next process has the order, and asks for no second one.
-    litequic.end_by("TERM").success();
-    let litequic = site.start();
-    litequic.await_stderr(OBTAINED);
-    site.await_served("a.test", &pebble.root().await).await;
-    assert_eq!(fs::read_to_string(site.file("state/a.test.pem")).unwrap(), "someone else's");
+    // An account whose file is damaged is registered anew.
+    let account = fs::read_dir(site.file("state")).unwrap().map(|file| file.unwrap().path());
+    let mut account = account.filter(|path| path.extension().is_some_and(|kind| kind == "json"));
+    let account = account.find(|path| path.display().to_string().contains("account-")).unwrap();
+    fs::write(account, "").unwrap();
     fs::remove_file(site.file("state/a.test.pem")).unwrap();
-    litequic.await_stderr(STORED);
-    assert!(fs::read_to_string(site.file("state/a.test.pem")).unwrap().contains("PRIVATE KEY"));
-    assert_eq!(pebble.orders(), 1, "{}", litequic.stderr());
+    let litequic = site.start();
+    litequic.await_stderr("the file contains no account");
+    site.await_served("a.test", &pebble.root().await).await;
+}
+
+#[tokio::test]
+async fn a_certificate_that_cannot_be_stored_is_not_ordered() {
+    let ports = Ports::free();
+    let Some(pebble) = Pebble::start(ports, &[]).await else { return };
+    let site = Site::new(ports).await;
+    site.write(&pebble, "\"a.test\"", HTTP_01);
+    fs::create_dir_all(site.file("state/a.test.pem")).unwrap();
+    fs::set_permissions(site.file("state"), fs::Permissions::from_mode(0o700)).unwrap();
+    let litequic = site.start();
+    litequic.await_stderr("a.test.pem: is a directory");
+    assert!(site.ctl(&["certificates", "renew", "a.test"]).success().starts_with("ordering"));
+    wait_for("the list", || site.ctl(&["certificates"]).stdout.contains("a.test.pem: is a directory")).await;
+    assert_eq!(pebble.orders(), 0, "{}", litequic.stderr());
+    fs::remove_dir(site.file("state/a.test.pem")).unwrap();
+    // The folder is read again after a minute.
+    wait_for("the certificate", || litequic.stderr().contains(OBTAINED)).await;
 }
 
 /// A file system of 256 KiB is full when litequic starts, and again before the certificate is to be stored: the DNS hook

@@ -155,11 +155,10 @@ fn litequic_password_prints_a_line_that_check_accepts() {
         fs::write(&file, input).unwrap();
         Process::spawn_with(command, File::open(file).unwrap()).end()
     };
-    let line = asked("alice", "open sesame\nopen sesame\n").success();
+    // A pipe has the password once.
+    let line = asked("alice", "open sesame\n").success();
     assert!(line.starts_with("alice:$argon2id$v=19$m=19456,t=4,p=1$") && line.ends_with('\n'), "{line}");
-    for (name, input, code) in
-        [("alice", "a\nb\n", 64), ("a:b", "a\na\n", 64), ("alice", "\n\n", 64), ("alice", "a\n", 66)]
-    {
+    for (name, input, code) in [("a:b", "a\n", 64), ("alice", "\n", 64), ("alice", "", 66)] {
         assert_eq!(asked(name, input).code, Some(code), "{name} {input:?}");
     }
     let made = litequic_tls::make_self_signed(["localhost"]).unwrap();

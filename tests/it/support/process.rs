@@ -48,6 +48,13 @@ struct Written {
 }
 
 impl Ended {
+    /// Reason for the end, which is the last line of a JSON log, in the form that it has without a log.
+    pub(crate) fn reason(&self) -> String {
+        let last = self.stderr.lines().last().unwrap_or_default();
+        let last: serde_json::Value = serde_json::from_str(last).unwrap_or_else(|_| panic!("{self:?}"));
+        format!("litequic: {}\n", last["message"].as_str().unwrap())
+    }
+
     /// What it wrote to standard output, if it ended well.
     pub(crate) fn success(self) -> String {
         assert_eq!(self.code, Some(0), "stdout: {}\nstderr: {}", self.stdout, self.stderr);

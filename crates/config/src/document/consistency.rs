@@ -76,8 +76,8 @@ pub fn find_ambiguous_routes(routes: &[RouteConfig]) -> Vec<(usize, usize)> {
     found
 }
 
-/// Returns routes with access rules for one exact path whose other spelling, with or without a slash at its end, another
-/// route with other rules sends to the same origin, which may read both alike: the index of each, and of the other one.
+/// Returns routes with access rules for one exact path whose other spelling, with or without a slash at its end,
+/// another route with other rules sends to the same origin, which may read both alike: the index of each, and of the other one.
 pub fn find_bypassed_paths(routes: &[RouteConfig]) -> Vec<(usize, usize)> {
     let access = |route: &'_ RouteConfig| {
         let RouteConfig { users, auth, allow, deny, client_certificate, .. } = route.clone();

@@ -53,7 +53,7 @@ pub fn wake_log_writer() {
 /// Waits until all logged lines and the summaries of suppressed lines are written; at most two seconds. For an orderly
 /// end. Returns whether there is a log.
 pub fn finish_log() -> bool {
-    let Some(LogOutput { lines, limiter }) = LOG.get() else { return false };
+    let Some(LogOutput { lines, limiter, .. }) = LOG.get() else { return false };
     limiter.summarize(true, |line| lines.queue_line(line));
     lines.sender.wake_line_writer();
     lines.sender.wait_until_written(LAST_LINES_TIMEOUT);
@@ -61,9 +61,10 @@ pub fn finish_log() -> bool {
 }
 
 /// Writes the reason for the end of the process as the last line, after all logged lines, past the log's thread, and
-/// within a second.
-pub fn write_end_reason(reason: String) {
-    write_last_lines(reason.into_bytes(), LAST_LINE_TIMEOUT);
+/// within a second: the line of the event that `event` logs if the log is JSON, or else `plain`.
+pub fn write_end_reason(event: impl FnOnce(), plain: String) {
+    let json = LOG.get().filter(|log| log.is_json).and_then(|_| capture::capture_events(event));
+    write_last_lines(json.unwrap_or_else(|| plain.into_bytes()), LAST_LINE_TIMEOUT);
 }
 
 /// Writes `before` and the lines of the events that `events` logs, or `plain` if they are not logged or there is no
@@ -86,6 +87,7 @@ pub fn write_panic_lines(before: &str, events: impl FnOnce(), plain: &str) {
 pub(super) struct LogOutput {
     pub(super) lines: LogLineSender,
     pub(super) limiter: Arc<LineLimiter>,
+    pub(super) is_json: bool,
 }
 
 /// Sender of lines to the log's writer.

@@ -23,12 +23,8 @@ use tracing_subscriber::{
 };
 
 /// Environment variable that adds targets to the log, as `target=level,…`: for debugging a library, which otherwise
-/// logs only its warnings and errors.
+/// logs only its errors, and its warnings at `debug`.
 pub const VARIABLE: &str = "RUST_LOG";
-
-/// Least severe level of the libraries' own events: rustls logs each handshake at `debug`. s2n-quic and hyper log
-/// nothing: s2n-quic's packets are events of its own kind, which are not logged, and hyper's tracing is not built.
-const LIBRARY_LEVEL: Level = Level::WARN;
 
 /// Bound of the queue to the writer, in bytes: some thousand lines, for a reader that stops for a while.
 const MAX_LOG_QUEUE_BYTES: usize = 1 << 20;
@@ -91,7 +87,7 @@ pub fn init_log(
     subscriber.try_init()?;
     limiter.set_summary_writer(sender);
     // Nothing else sets it, and try_init succeeds only once.
-    let _ = LOG.set(LogOutput { lines: lines.clone(), limiter: Arc::clone(&limiter) });
+    let _ = LOG.set(LogOutput { lines: lines.clone(), limiter: Arc::clone(&limiter), is_json: json });
     receiver
         .spawn_writer(LogTarget::Stderr, "log", LogWriterEvents { lines, limiter, written })
         .map_err(LogError::Thread)?;
@@ -123,8 +119,10 @@ impl LogHandle {
 }
 
 fn event_filter(level: Level, extra: &str) -> Result<EnvFilter, ParseError> {
-    // At the level `error`, the libraries must not log more than litequic.
-    EnvFilter::try_new(format!("{},litequic={level},{extra}", level.min(LIBRARY_LEVEL)))
+    // A client's fault is a warning of rustls, and each handshake has lines at `debug`. s2n-quic and hyper log nothing:
+    // s2n-quic's packets are events of its own kind, which are not logged, and hyper's tracing is not built.
+    let libraries = if level >= Level::DEBUG { Level::WARN } else { Level::ERROR };
+    EnvFilter::try_new(format!("{libraries},litequic={level},{extra}"))
 }
 
 type ReloadableSubscriber = (Box<dyn Subscriber + Send + Sync>, reload::Handle<EnvFilter, Registry>);
@@ -195,6 +193,7 @@ mod tests {
         tracing::debug!("a detail");
         tracing::info!(target: "rustls", "a handshake");
         tracing::warn!(target: "rustls", "a fault");
+        tracing::error!(target: "rustls", "a bug");
     }
 
     #[test]
@@ -243,14 +242,14 @@ mod tests {
     }
 
     #[test]
-    fn libraries_log_warnings_and_errors_only() {
+    fn libraries_log_errors_and_at_debug_warnings() {
         let cases = [
-            (Level::ERROR, "", vec![]),
-            (Level::WARN, "", vec!["a fault"]),
-            (Level::INFO, "", vec!["ready", "a fault"]),
-            (Level::DEBUG, "", vec!["ready", "a detail", "a fault"]),
-            (Level::INFO, "rustls=info", vec!["ready", "a handshake", "a fault"]),
-            (Level::INFO, "litequic=debug", vec!["ready", "a detail", "a fault"]),
+            (Level::ERROR, "", vec!["a bug"]),
+            (Level::WARN, "", vec!["a bug"]),
+            (Level::INFO, "", vec!["ready", "a bug"]),
+            (Level::DEBUG, "", vec!["ready", "a detail", "a fault", "a bug"]),
+            (Level::INFO, "rustls=info", vec!["ready", "a handshake", "a fault", "a bug"]),
+            (Level::INFO, "litequic=debug", vec!["ready", "a detail", "a bug"]),
         ];
         for (level, extra, expected) in cases {
             let text = logged(level, extra, LogLineStyle::Json, tell);
@@ -280,7 +279,7 @@ mod tests {
         });
         let text = String::from_utf8(memory.0.lock().unwrap().clone()).unwrap();
         let messages: Vec<_> = text.lines().map(|line| line.split("\"message\":\"").nth(1).unwrap()).collect();
-        let begins = ["a handshake", "a fault", "ready", "a detail", "a handshake", "a fault"];
+        let begins = ["a handshake", "a fault", "a bug", "ready", "a detail", "a handshake", "a fault", "a bug"];
         assert_eq!(messages.len(), begins.len(), "{text}");
         assert!(messages.iter().zip(begins).all(|(message, begin)| message.starts_with(begin)), "{text}");
     }

@@ -4,7 +4,7 @@ use std::{env, fs};
 
 /// Formats answers in JSON, as another version may have written them.
 fn render(now: &Json, before: Option<&Json>, colour: bool) -> String {
-    render_status(&status(now), before.map(status).as_ref(), colour)
+    render_status(&status(now), before.map(status).as_ref(), colour, MIN_WIDTH)
 }
 
 fn status(answer: &Json) -> Status {
@@ -119,7 +119,7 @@ fn no_status_makes_the_screen_panic_or_exceed_its_width() {
             for (before, colour) in [(None, false), (Some(&before), false), (Some(&document), true)] {
                 let screen = render(&document, before, colour);
                 for line in plain(&screen).lines() {
-                    assert!(line.chars().count() <= WIDTH, "{line:?} of {odd}");
+                    assert!(line.chars().count() <= MIN_WIDTH, "{line:?} of {odd}");
                     assert!(!line.chars().any(char::is_control), "{line:?} of {odd}");
                 }
             }
@@ -303,9 +303,11 @@ fn numbers_sizes_and_times_are_formatted_with_units() {
 #[test]
 fn a_long_problem_is_wrapped() {
     let problem = format!("no healthy server of origin origin: {}: unknown issuer", "x".repeat(90));
-    let lines = wrap_words(&problem);
-    assert!(lines.len() == 3 && lines.iter().all(|line| line.chars().count() <= WIDTH - 2), "{lines:?}");
+    let screen = |width| Screen { text: String::new(), colour: false, width };
+    let lines = screen(MIN_WIDTH).wrap_words(&problem);
+    assert!(lines.len() == 3 && lines.iter().all(|line| line.chars().count() <= MIN_WIDTH - 2), "{lines:?}");
     assert_eq!(lines[0], "no healthy server of origin origin:");
     assert!(lines[2].ends_with(": unknown issuer"));
-    assert_eq!(wrap_words("one two"), ["one two"]);
+    assert_eq!(screen(MIN_WIDTH).wrap_words("one two"), ["one two"]);
+    assert_eq!(screen(200).wrap_words(&problem), [problem]);
 }

@@ -11,8 +11,8 @@ use std::{
 };
 
 /// Prints a line about the configuration at `path` to stdout, one about the descriptors of a process with it, one for
-/// each field that a route withholds, and its warnings to stderr; or its faults to stderr, with [`Exit::Config`](super::exit::Exit::Config). Checks the files that
-/// it names too: certificates, error pages, secrets, and files to be written.
+/// each field that a route withholds, and its warnings to stderr; or its faults to stderr, with `Exit::Config`. Checks
+/// the files that it names too: certificates, error pages, secrets, and files to be written.
 pub fn check_config(path: &Path) -> ExitCode {
     let app::LoadedConfig { config, certificates, warnings, .. } = match app::load_files(ParsedConfig::load_file(path))
     {

@@ -137,7 +137,7 @@ fn join(nsenter: &PathBuf, id: u32, command: &Command) -> Command {
 }
 
 fn origin(connect: &str) -> String {
-    format!("timeouts.connect = \"{connect}\"\norigin.url = \"http://{NAME}:{PORT}\"\norigin.dns_interval = \"1h\"\n")
+    format!("timeouts.connect = \"{connect}\"\norigin.url = \"http://{NAME}:{PORT}\"\n")
 }
 
 #[tokio::test]

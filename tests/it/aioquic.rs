@@ -1,15 +1,15 @@
 //! An HTTP/3 client that shares no code with litequic: aioquic, in Python (`aioquic.py`).
 
-use crate::support::{needs, process::Process};
+use crate::support::{needs, origin, process::Process};
 use std::{process::Command, time::Duration};
 
 /// More than the script's own, whose message is the better one.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-#[test]
-fn an_independent_client_gets_and_uploads_every_byte() {
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_independent_client_gets_and_uploads_every_byte() {
     let Some(python) = needs::python_module("aioquic.h3.connection") else { return };
-    let (_demo, port) = Process::demo(&[]);
+    let (_demo, port) = Process::demo(&["--origin", &origin::demo().await.to_string()]);
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/aioquic.py");
     let mut command = Command::new(python);
     command.arg(script).arg(port.to_string());

@@ -439,7 +439,7 @@ async fn a_changed_dns_address_is_followed_despite_open_connections() {
     let text = format!(
         "{}log.format = \"json\"\nlisten.udp = \"{address}\"\nlisten.tcp = []\nlisten.workers = 1\n\
          [[certificates]]\ncert = \"tls.crt\"\nkey = \"tls.key\"\n\
-         [origin]\nurl = \"http://{NAME}:{}\"\ndns_interval = \"1s\"\n",
+         [origin]\nurl = \"http://{NAME}:{}\"\n[laboratory]\ndns_interval = \"1s\"\n",
         io_key(),
         old.port()
     );

@@ -32,6 +32,9 @@ keys! {
         /// [`Sources::ipv4_prefix`].
         source_ipv4_prefix: Option<u8> = None, optional_key(number_kind(1..=32), UNSET_TEXT);
 
+        /// [`OriginConfig::dns_interval`], of every origin.
+        dns_interval: Option<Duration> = None, optional_key(duration_kind(TIMEOUT_RANGE), UNSET_TEXT);
+
         /// [`OriginConfig::request_buffer`], of every origin.
         request_buffer: Option<u64> = None, optional_key(size_kind(REQUEST_BUFFER_RANGE), UNSET_TEXT);
     }
@@ -48,14 +51,22 @@ impl Laboratory {
         sources: &mut Sources,
         origins: impl Iterator<Item = &'o mut OriginConfig>,
     ) {
-        let Self { max_control_frames, max_small_frames, max_resets, rate_grace, source_ipv4_prefix, request_buffer } =
-            self;
+        let Self {
+            max_control_frames,
+            max_small_frames,
+            max_resets,
+            rate_grace,
+            source_ipv4_prefix,
+            dns_interval,
+            request_buffer,
+        } = self;
         limits.max_control_frames = max_control_frames.unwrap_or(limits.max_control_frames);
         limits.max_small_frames = max_small_frames.unwrap_or(limits.max_small_frames);
         limits.max_resets = max_resets.unwrap_or(limits.max_resets);
         limits.rate_grace = rate_grace.unwrap_or(limits.rate_grace);
         sources.ipv4_prefix = source_ipv4_prefix.unwrap_or(sources.ipv4_prefix);
         for origin in origins {
+            origin.dns_interval = dns_interval.unwrap_or(origin.dns_interval);
             origin.request_buffer = request_buffer.unwrap_or(origin.request_buffer);
         }
     }

@@ -53,7 +53,7 @@ metrics! {
         }
         Counter("auth_requests", "Requests that the auth server (`auth` of a route) decided about, by its decision.") {
             auth_admitted [result: "admitted"],
-            auth_denied [result: "denied"] "The auth server answered 401 or 403.",
+            auth_denied [result: "denied"] "The auth server answered 4xx.",
             auth_redirected [result: "redirected"] "The auth server redirected the client, usually to sign in.",
             auth_unusable [result: "unusable"]
                 "The auth server gave another answer, a field of `copy` twice, or a body that is too long: 502.",

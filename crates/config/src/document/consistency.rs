@@ -77,7 +77,8 @@ pub fn find_ambiguous_routes(routes: &[RouteConfig]) -> Vec<(usize, usize)> {
 }
 
 /// Returns routes with access rules for one exact path whose other spelling, with or without a slash at its end,
-/// another route with other rules sends to the same origin, which may read both alike: the index of each, and of the other one.
+/// another route with other rules sends to the same origin, which may read both alike: the index of each,
+/// and of the other one.
 pub fn find_bypassed_paths(routes: &[RouteConfig]) -> Vec<(usize, usize)> {
     let access = |route: &'_ RouteConfig| {
         let RouteConfig { users, auth, allow, deny, client_certificate, .. } = route.clone();
@@ -110,7 +111,7 @@ mod tests {
     use crate::{Auth, MatchConditions, match_conditions::tests::conditions};
 
     fn routes(all: &[(&str, &str)]) -> Vec<RouteConfig> {
-        let auth = |origin: &str| Auth { origin: origin.into(), path: "/".into(), copy: Vec::new() };
+        let auth = |origin: &str| Auth { origin: origin.into(), path: "/".into(), ..Auth::default() };
         let route = |(origin, by): &(&str, &str)| RouteConfig {
             auth: (!by.is_empty()).then(|| auth(by)),
             ..RouteConfig::catch_all(origin)

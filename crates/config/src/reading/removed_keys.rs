@@ -20,7 +20,7 @@ const REMOVED_KEYS: &[RemovedKey] = &[
     removed_key("listen", "congestion", "litequic.congestion for every address"),
     removed_key("listen.server_id", "lifetime", "always one day"),
     removed_key("origin", "check_idle", "always \"unrepeatable\""),
-    removed_key("origin", "dns_interval", "always 30 s"),
+    removed_key("origin", "dns_interval", "30 s, or laboratory.dns_interval in experiments"),
     removed_key("origin", "max_age", "always one hour; origin.max_requests closes connections sooner"),
     removed_key("origin", "max_ejected", "always half of the servers"),
     removed_key(

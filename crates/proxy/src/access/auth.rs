@@ -39,7 +39,7 @@ const OVERRIDE_FIELDS: [&str; 8] = [
 ];
 
 /// Fields of an auth response that the client gets beside the body and the status.
-const FORWARDED_FIELDS: [FieldNameRef<'static>; 7] = [
+const FORWARDED_FIELDS: [FieldNameRef<'static>; 8] = [
     name::SET_COOKIE,
     name::LOCATION,
     name::WWW_AUTHENTICATE,
@@ -47,6 +47,7 @@ const FORWARDED_FIELDS: [FieldNameRef<'static>; 7] = [
     name::CONTENT_ENCODING,
     name::CONTENT_LANGUAGE,
     name::CACHE_CONTROL,
+    name::RETRY_AFTER,
 ];
 
 /// The auth server of a route: it decides about the route's requests.
@@ -56,13 +57,42 @@ pub(crate) struct AuthRule {
     pub(crate) origin: String,
     path: String,
     copy: Vec<FieldName>,
+    to_client: Vec<FieldName>,
+}
+
+/// Fields of an auth response that admits a request.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct AuthFields {
+    pub(crate) to_origin: Vec<(FieldName, Vec<u8>)>,
+    pub(crate) to_client: Vec<(FieldName, Vec<u8>)>,
+}
+
+impl AuthFields {
+    /// Adds the fields for the client to the `response` to its request: cookies beside the response's own, any other
+    /// field in place of it.
+    pub(crate) fn add_to_response(&self, response: &mut Fields) {
+        for (name, _) in self.to_client.iter().filter(|(name, _)| name.as_name_ref() != name::SET_COOKIE) {
+            response.remove_field(name.as_name_ref());
+        }
+        for (name, value) in &self.to_client {
+            response.append(name.as_name_ref(), value);
+        }
+        let has_cookie = self.to_client.iter().any(|(name, _)| name.as_name_ref() == name::SET_COOKIE);
+        let is_private = |directive: &[u8]| {
+            let directive = directive.split(|byte| *byte == b'=').next().unwrap_or_default();
+            directive.eq_ignore_ascii_case(b"private") || directive.eq_ignore_ascii_case(b"no-store")
+        };
+        if has_cookie && !response.list_members(name::CACHE_CONTROL).any(is_private) {
+            response.set_field(name::CACHE_CONTROL, b"private");
+        }
+    }
 }
 
 /// Decision of an auth server, read from its response's head.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum AuthDecision {
-    /// The request is served; the origin gets these fields.
-    Admitted(Vec<(FieldName, Vec<u8>)>),
+    /// The request is served.
+    Admitted(AuthFields),
     /// The client gets the auth response.
     Denied,
     /// The client gets the auth response, a redirect.
@@ -73,8 +103,9 @@ pub(crate) enum AuthDecision {
 
 impl AuthRule {
     pub(crate) fn new(config: &config::Auth) -> Self {
-        let copy = config.copy.iter().map(FieldName::from).collect();
-        Self { origin: config.origin.clone(), path: config.path.clone(), copy }
+        let names = |names: &[http::HeaderName]| names.iter().map(FieldName::from).collect();
+        let (copy, to_client) = (names(&config.copy), names(&config.to_client));
+        Self { origin: config.origin.clone(), path: config.path.clone(), copy, to_client }
     }
 
     /// Names of the fields that only an auth response may set.
@@ -106,9 +137,17 @@ impl AuthRule {
     pub(crate) fn read_decision(&self, status: StatusCode, fields: &Fields) -> AuthDecision {
         match status {
             status if status.is_success() => {
-                self.copied_fields(fields).map_or(AuthDecision::Unusable, AuthDecision::Admitted)
+                let Some(to_origin) = self.copied_fields(fields) else { return AuthDecision::Unusable };
+                let values = |name: &FieldName| {
+                    fields
+                        .all_values(name.as_name_ref())
+                        .map(|value| (name.clone(), value.to_vec()))
+                        .collect::<Vec<_>>()
+                };
+                let to_client = self.to_client.iter().flat_map(values).collect();
+                AuthDecision::Admitted(AuthFields { to_origin, to_client })
             }
-            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => AuthDecision::Denied,
+            status if status.is_client_error() => AuthDecision::Denied,
             StatusCode::MOVED_PERMANENTLY
             | StatusCode::FOUND
             | StatusCode::SEE_OTHER
@@ -162,7 +201,12 @@ mod tests {
 
     fn rule(copy: &[&str]) -> AuthRule {
         let copy = copy.iter().map(|name| name.parse().unwrap()).collect();
-        AuthRule::new(&config::Auth { origin: "auth".into(), path: "/verify?a=b".into(), copy })
+        AuthRule::new(&config::Auth {
+            origin: "auth".into(),
+            path: "/verify?a=b".into(),
+            copy,
+            ..config::Auth::default()
+        })
     }
 
     fn lines(lines: &[(&str, &str)]) -> Fields {
@@ -182,10 +226,16 @@ mod tests {
     fn only_a_clear_answer_is_followed() {
         let rule = rule(&["Remote-User", "Remote-Groups"]);
         let user = ("remote-user", "alice");
+        let admitted = |to_origin: Vec<(FieldName, Vec<u8>)>, cookies: &[&str]| {
+            let to_client =
+                cookies.iter().map(|cookie| (name::SET_COOKIE.into(), cookie.as_bytes().to_vec())).collect();
+            AuthDecision::Admitted(AuthFields { to_origin, to_client })
+        };
         for (status, fields, expected) in [
-            (200, vec![], AuthDecision::Admitted(vec![])),
-            (204, vec![user], AuthDecision::Admitted(vec![(name::REMOTE_USER.into(), b"alice".to_vec())])),
-            (202, vec![("remote_user", "mallory"), ("remote-email", "a@b")], AuthDecision::Admitted(vec![])),
+            (200, vec![], admitted(vec![], &[])),
+            (204, vec![user], admitted(vec![(name::REMOTE_USER.into(), b"alice".to_vec())], &[])),
+            (202, vec![("remote_user", "mallory"), ("remote-email", "a@b")], admitted(vec![], &[])),
+            (200, vec![("set-cookie", "a=1"), ("set-cookie", "b=2")], admitted(vec![], &["a=1", "b=2"])),
             (200, vec![user, ("remote-user", "root")], AuthDecision::Unusable),
             (200, vec![user, user], AuthDecision::Unusable),
             (401, vec![], AuthDecision::Denied),
@@ -196,9 +246,9 @@ mod tests {
             (302, vec![("location", "/a"), ("location", "/b")], AuthDecision::Unusable),
             (304, vec![("location", "/a")], AuthDecision::Unusable),
             (300, vec![("location", "/a")], AuthDecision::Unusable),
-            (400, vec![], AuthDecision::Unusable),
-            (404, vec![], AuthDecision::Unusable),
-            (429, vec![], AuthDecision::Unusable),
+            (400, vec![], AuthDecision::Denied),
+            (404, vec![], AuthDecision::Denied),
+            (429, vec![("retry-after", "5")], AuthDecision::Denied),
             (500, vec![], AuthDecision::Unusable),
             (503, vec![], AuthDecision::Unusable),
             (999, vec![], AuthDecision::Unusable),
@@ -247,6 +297,33 @@ mod tests {
             "x-forwarded-uri: /path?query",
         ];
         assert_eq!(sorted(&request.fields), expected);
+    }
+
+    #[test]
+    fn a_renewed_cookie_reaches_the_client_and_no_shared_cache() {
+        for (response, expected) in [
+            (&[][..], &["cache-control: private", "set-cookie: s=2"][..]),
+            (
+                &[("cache-control", "public, max-age=60"), ("set-cookie", "theme=dark")],
+                &["cache-control: private", "set-cookie: s=2", "set-cookie: theme=dark"],
+            ),
+            (
+                &[("cache-control", "no-cache, Private=\"x\""), ("x-a", "1")],
+                &["cache-control: no-cache, Private=\"x\"", "set-cookie: s=2", "x-a: 1"],
+            ),
+            (&[("cache-control", "no-store")], &["cache-control: no-store", "set-cookie: s=2"]),
+        ] {
+            let given =
+                AuthFields { to_client: vec![(name::SET_COOKIE.into(), b"s=2".to_vec())], ..AuthFields::default() };
+            let mut fields = lines(response);
+            given.add_to_response(&mut fields);
+            assert_eq!(sorted(&fields), expected);
+        }
+        let mut fields = lines(&[("x-user", "of the origin"), ("cache-control", "public")]);
+        let user =
+            ("x-user".parse::<http::HeaderName>().map(|name| FieldName::from(&name)).unwrap(), b"alice".to_vec());
+        AuthFields { to_client: vec![user], ..AuthFields::default() }.add_to_response(&mut fields);
+        assert_eq!(sorted(&fields), ["cache-control: public", "x-user: alice"]);
     }
 
     #[test]

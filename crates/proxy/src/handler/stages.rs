@@ -6,8 +6,8 @@
 use super::error_log;
 use super::proxy::{Proxy, WorkerRouting};
 use crate::access::{
-    AuthDecision, AuthRule, Credentials, MAX_AUTH_BODY, PasswordCheck, TakenPermit, UsersRule, build_auth_response,
-    client_key,
+    AuthDecision, AuthFields, AuthRule, Credentials, MAX_AUTH_BODY, PasswordCheck, TakenPermit, UsersRule,
+    build_auth_response, client_key,
 };
 use crate::answer::{Error, discard_body};
 use crate::forward::{ForwardFailure, ForwardedRequest, forward_request};
@@ -141,12 +141,29 @@ impl RoutedRequest<'_> {
 }
 
 impl Proxy {
-    /// Runs the stages of a request that has a route, and returns the first response, which may be the origin's.
+    /// Runs the stages of a request that has a route, and returns the first response, which may be the origin's, with
+    /// the auth server's fields for the client.
     async fn serve_routed(
         &self,
         routed: &RoutedRequest<'_>,
         head: &mut Head,
         body: Body,
+    ) -> Result<Response, ForwardFailure> {
+        let mut given = None;
+        let mut served = self.serve_stages(routed, head, body, &mut given).await;
+        if let (Ok(response), Some(given)) = (&mut served, given) {
+            given.add_to_response(&mut response.fields);
+        }
+        served
+    }
+
+    /// Runs the stages; `given` becomes what the auth server said, if anything.
+    async fn serve_stages(
+        &self,
+        routed: &RoutedRequest<'_>,
+        head: &mut Head,
+        body: Body,
+        given: &mut Option<Box<AuthFields>>,
     ) -> Result<Response, ForwardFailure> {
         let &RoutedRequest { local, route, client, interim, id, record, rules: ruled, .. } = routed;
         record.update_facts(|facts| {
@@ -171,8 +188,9 @@ impl Proxy {
         let spent = match ruled.and_then(|(rules, _)| rules.auth.as_ref()) {
             // Boxed for the same reason.
             Some(auth) => match Box::pin(self.check_auth(routed, auth, head)).await? {
-                (CheckedAuth::Admitted(more), took) => {
-                    granted.extend(more);
+                (CheckedAuth::Admitted(mut fields), took) => {
+                    granted.append(&mut fields.to_origin);
+                    *given = Some(fields);
                     took
                 }
                 (CheckedAuth::Answered(answer), _) => return Ok(answer),
@@ -358,7 +376,7 @@ impl Proxy {
                 counter.increment();
                 let (request, origin, status) = (id, &auth.origin, answer.status.as_u16());
                 match decision {
-                    AuthDecision::Admitted(granted) => Ok((CheckedAuth::Admitted(granted), took)),
+                    AuthDecision::Admitted(fields) => Ok((CheckedAuth::Admitted(Box::new(fields)), took)),
                     AuthDecision::Denied | AuthDecision::Redirected => {
                         if let Some(counters) = routed.route_counters() {
                             counters.denied_auth.increment();
@@ -517,8 +535,8 @@ impl Proxy {
 
 /// Result of asking the auth server.
 enum CheckedAuth {
-    /// The request is served; its origin gets these fields.
-    Admitted(Vec<(FieldName, Vec<u8>)>),
+    /// The request is served.
+    Admitted(Box<AuthFields>),
     /// The client gets this response.
     Answered(Response),
 }

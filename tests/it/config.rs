@@ -281,7 +281,7 @@ fn the_laboratory_sets_constants_beside_the_schema() {
     let shown =
         |config: &Config| config.keys_and_values().iter().filter(|(key, _)| key.starts_with("laboratory.")).count();
     let without = parse(base).unwrap();
-    assert_eq!((shown(&config), shown(&without)), (6, 0));
+    assert_eq!((shown(&config), shown(&without)), (7, 0));
     let changes: Vec<String> = without.changes_to(&config).iter().map(ToString::to_string).collect();
     assert!(changes.contains(&"laboratory.max_resets: default → 3".into()) && changes.len() == 6, "{changes:?}");
 

@@ -32,7 +32,7 @@ keys! {
         /// are removed from the client's request.
         copy: Vec<HeaderName> = Vec::new(), list_key(copied_field_kind(), 0..=Self::MAX_FIELDS);
 
-        // A server that renews a session by a cookie accepts the former cookie no more: a lost one would end the session.
+        // A server that renews a session by a cookie accepts the former cookie no more: a lost one ends the session.
         /// Fields of the auth server's 2xx response that the client gets with the response to its request, which
         /// becomes `Cache-Control: private` if one of them is `Set-Cookie`.
         to_client: Vec<HeaderName> = vec![header::SET_COOKIE], list_key(client_field_kind(), 0..=Self::MAX_FIELDS);

@@ -14,8 +14,9 @@ pub fn prefers_prometheus_text(accept: &str) -> bool {
             let (name, parameters) = range.split_once(';').unwrap_or((range, ""));
             name.trim().eq_ignore_ascii_case(media_type).then_some(parameters)
         });
-        let mut parameters = parameters?.split(';');
-        parameters.find_map(|one| one.trim().strip_prefix("q=")?.parse().ok()).or(Some(1.0_f32))
+        let weight =
+            |parameters: &str| parameters.split(';').find_map(|one| one.trim().strip_prefix("q=")?.parse().ok());
+        parameters.map_or(0.0, |parameters| weight(parameters).unwrap_or(1.0_f32))
     };
     weight("text/plain") > weight("application/openmetrics-text")
 }

@@ -133,6 +133,10 @@ keys! {
         /// `case-sensitive`: the same, but case-sensitive; `raw`: byte by byte, so that no request is rejected.
         path_reading: PathReading = PathReading::default(), one_of(PathReading::NAMES);
 
+        /// Spelling of the names of request fields, which are in lower case otherwise, for an origin that compares bytes:
+        /// `"title"` is `Content-Length` and `Soapaction`; any other entry is the name itself, such as `"SOAPAction"`.
+        field_names: Vec<String> = Vec::new(), list_key(field_spelling_kind(), 0..=Self::MAX_FIELD_NAMES);
+
         /// Treatment of request fields whose names have `_` or another character than letters, digits and `-`. CGI,
         /// FastCGI, WSGI, Rack and PHP do not distinguish `x_user` from `X-User`. `drop` removes such fields, `reject`
         /// answers 400, `pass` is for an origin that distinguishes them, or needs such fields.
@@ -149,11 +153,24 @@ keys! {
 impl OriginConfig {
     /// Number of servers: longer lists should use a name with several addresses.
     pub const MAX_SERVERS: usize = 64;
+    /// Number of names in `field_names`: each request's fields are searched for all of them.
+    const MAX_FIELD_NAMES: usize = 64;
+    /// Entry of `field_names` for names that are not in the list: each part begins with a capital letter.
+    pub const TITLE_CASE: &str = "title";
 
     /// Creates an origin with one server at `address`, and defaults for all other keys.
     pub fn new(address: OriginAddress) -> Self {
         Self { servers: vec![address.into()], ..Self::default() }
     }
+}
+
+/// Spelling of a field's name, or [`OriginConfig::TITLE_CASE`].
+fn field_spelling_kind() -> ValueKind<String> {
+    let parse = |text: String| match HeaderName::from_bytes(text.as_bytes()) {
+        Ok(_) => Ok(text),
+        Err(_) => Err("not a field's name".into()),
+    };
+    text_kind("\"title\" or a field's name, such as \"SOAPAction\"", parse, Clone::clone)
 }
 
 /// Reads `[origin]` or a table of `[origins.NAME]`; `cookies` has the cookie names of earlier origins.

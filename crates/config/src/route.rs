@@ -123,6 +123,15 @@ impl RouteConfig {
     /// Number of protocols: each `Upgrade` field is compared with all of them.
     pub const MAX_UPGRADES: usize = 16;
 
+    /// Whether the route decides which clients may use it.
+    pub fn has_access_rules(&self) -> bool {
+        self.users.is_some()
+            || self.auth.is_some()
+            || self.allow.is_some()
+            || !self.deny.is_empty()
+            || self.client_certificate == Some(VerifyMode::Required)
+    }
+
     /// Returns the names of `routes` in logs and metrics: the configured name, or host (`*` for any), prefix (or `=`
     /// and path), and conditions. Of several equal names all but the first get a number.
     pub fn unique_route_names(routes: &[Self]) -> Vec<String> {

@@ -99,7 +99,7 @@ pub fn find_bypassed_paths(routes: &[RouteConfig]) -> Vec<(usize, usize)> {
         });
         let rank = |other: &RouteConfig| (other.host.is_some(), other.path.is_some(), other.normalized_prefix().len());
         let (number, other) = candidates.max_by_key(|(_, other)| rank(other))?;
-        let is_open = access(other) != access(route) && access(route) != access(&RouteConfig::default());
+        let is_open = access(other) != access(route) && route.has_access_rules();
         (is_open && route.target_origin().is_some() && other.target_origin() == route.target_origin()).then_some(number)
     };
     routes.iter().enumerate().filter_map(|(number, route)| Some((number, other_route(route)?))).collect()

@@ -1,6 +1,7 @@
 //! Connects to an origin: opens the connection, with TLS, sends a request with its body, and reads the response.
 
 mod connect;
+mod field_spelling;
 #[cfg(test)]
 mod oracle;
 mod origin_connection;
@@ -11,6 +12,7 @@ mod socket;
 mod tls;
 
 pub(crate) use connect::{ConnectFailure, ConnectOptions, Connector, ProbeTarget, probe_target, reach_server};
+pub(crate) use field_spelling::FieldSpelling;
 pub(crate) use origin_connection::{OriginConnection, ReceivedHead, ReceivedMessage, SendFailure};
 pub(crate) use preemption::{
     BodyDirection, ClientTime, PREEMPTION_DELAY, PreemptionReason, WaitingRequest, update_cell,

@@ -2,6 +2,7 @@
 //! the progress of request and response. A connection is polled by its user, and has no task
 //! ([0050](../../../../docs/adr/0050-http1-client.md)); `http1` has the rules of the messages.
 
+use super::field_spelling::FieldSpelling;
 use super::request_body::{Upload, UploadProgress};
 use super::socket::{FIRST_READ, OriginSocket};
 use super::tls::TlsFailure;
@@ -78,6 +79,8 @@ pub(crate) struct OriginConnection {
     write_failed: Cell<bool>,
     outgoing: RefCell<OutgoingRequest>,
     incoming: RefCell<IncomingResponse>,
+    /// Spelling of the names of requests' fields; lower case by default.
+    pub(crate) spelling: Option<Rc<FieldSpelling>>,
     /// Task that reads the response while another one sends the request's body.
     reader: RefCell<Option<Waker>>,
     metrics: Arc<ProxyMetrics>,
@@ -215,6 +218,7 @@ impl OriginConnection {
             write_failed: Cell::new(false),
             outgoing: RefCell::default(),
             incoming: RefCell::default(),
+            spelling: None,
             reader: RefCell::default(),
             metrics: Arc::clone(metrics),
             _descriptor: descriptor,
@@ -405,6 +409,9 @@ impl OriginConnection {
             let mut outgoing = self.outgoing.borrow_mut();
             if let Some(traceparent) = &outgoing.traceparent {
                 http1::append_head_field(&mut text, "traceparent", &traceparent.to_bytes());
+            }
+            if let Some(spelling) = &self.spelling {
+                spelling.respell_names(&mut text);
             }
             outgoing.begin_head(head);
             outgoing.queue_body(cx)?;

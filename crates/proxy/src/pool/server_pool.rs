@@ -10,8 +10,9 @@ use crate::address::Blame;
 use crate::answer::Error;
 use crate::balance::{EjectionCause, EjectionRule};
 use crate::connection::{
-    BodyDirection, ConnectFailure, ConnectOptions, Connector, OriginConnection, PREEMPTION_DELAY, PreemptionReason,
-    ProxiedClient, ReceivedMessage, SendFailure, TlsFailure, TlsToOrigin, Upload, UploadProgress, WaitingRequest,
+    BodyDirection, ConnectFailure, ConnectOptions, Connector, FieldSpelling, OriginConnection, PREEMPTION_DELAY,
+    PreemptionReason, ProxiedClient, ReceivedMessage, SendFailure, TlsFailure, TlsToOrigin, Upload, UploadProgress,
+    WaitingRequest,
 };
 use crate::metrics::{ProxyMetrics, ServerMetrics};
 use bytes::Bytes;
@@ -54,6 +55,7 @@ pub(crate) struct ServerPool {
     /// TLS to the server, if it has https.
     tls: Option<TlsToOrigin>,
     origin: config::OriginConfig,
+    spelling: Option<Rc<FieldSpelling>>,
     connector: Connector,
     metrics: Arc<ProxyMetrics>,
     counters: Arc<ServerMetrics>,
@@ -225,6 +227,7 @@ impl ServerPool {
             address: address.clone(),
             tls: tls.cloned(),
             origin: origin.clone(),
+            spelling: FieldSpelling::from_config(origin).map(Rc::new),
             metrics,
             counters,
             resources: Rc::clone(resources),
@@ -272,7 +275,10 @@ impl ServerPool {
             } = origin;
             (max_connections, max_queue, idle_timeout, max_age, max_requests, dns_interval, origin.proxy_protocol)
         };
-        self.address == *address && self.tls.as_ref() == tls && bounds(&self.origin) == bounds(origin)
+        self.address == *address
+            && self.tls.as_ref() == tls
+            && bounds(&self.origin) == bounds(origin)
+            && self.origin.field_names == origin.field_names
     }
 
     /// Number of requests on a connection or in the queue.
@@ -570,27 +576,29 @@ impl ServerPool {
             counters: &self.counters,
             metrics: &self.metrics,
         };
-        let connected = self.connector.open_connection(opening).await.map_err(|ConnectFailure { error, reason }| {
-            if error == Error::NoDescriptor {
-                // The kernel had no descriptor although the process' count had: the next request finds the idle
-                // connection's.
-                self.metrics.limit_origin_descriptors.increment();
-                self.resources.close_longest_idle();
-                tracing::warn!(origin = %self.address, "no file descriptor is left for a connection to the origin");
-                return error;
-            }
-            self.metrics.origin_connect_errors.increment();
-            tracing::warn!(origin = %self.address, %error, reason, "no connection to the origin");
-            if error != Error::ConnectTimeout {
-                return error;
-            }
-            let Some(passed) = deadline.and_then(|deadline| deadline.check_passed(Instant::now(), &self.metrics))
-            else {
-                self.metrics.timeout_connect.increment();
-                return error;
-            };
-            passed.error_after_wait(began)
-        })?;
+        let mut connected =
+            self.connector.open_connection(opening).await.map_err(|ConnectFailure { error, reason }| {
+                if error == Error::NoDescriptor {
+                    // The kernel had no descriptor although the process' count had: the next request finds the idle
+                    // connection's.
+                    self.metrics.limit_origin_descriptors.increment();
+                    self.resources.close_longest_idle();
+                    tracing::warn!(origin = %self.address, "no file descriptor is left for a connection to the origin");
+                    return error;
+                }
+                self.metrics.origin_connect_errors.increment();
+                tracing::warn!(origin = %self.address, %error, reason, "no connection to the origin");
+                if error != Error::ConnectTimeout {
+                    return error;
+                }
+                let Some(passed) = deadline.and_then(|deadline| deadline.check_passed(Instant::now(), &self.metrics))
+                else {
+                    self.metrics.timeout_connect.increment();
+                    return error;
+                };
+                passed.error_after_wait(began)
+            })?;
+        connected.spelling.clone_from(&self.spelling);
         let http = Rc::new(connected);
         self.metrics.origin_connections.increment();
         let open = GaugeGuard::new(&self.metrics, |metrics| &metrics.origin_connections_open);

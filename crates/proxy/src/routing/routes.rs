@@ -55,6 +55,9 @@ pub(crate) struct CompiledRoute {
     prefix: String,
     /// Whether the path must be equal to the prefix.
     is_exact: bool,
+    /// Whether the path with another slash at its end, or without one, could be this route's: of an exact path with
+    /// access rules, as many origins read both alike.
+    ignores_slash: bool,
     conditions: Option<Box<RouteConditions>>,
     /// Prefix after the furthest decoding, without the trailing slash either.
     read_prefix: Vec<u8>,
@@ -114,7 +117,8 @@ impl Routes {
         for (number, (route, name)) in routes.iter().zip(config::RouteConfig::unique_route_names(routes)).enumerate() {
             let prefix = route.path.as_deref().unwrap_or_else(|| route.normalized_prefix());
             let mut read_prefix = exchange::path_readings(prefix).next().unwrap_or_default();
-            if route.path.is_none() && read_prefix.ends_with(b"/") {
+            let ignores_slash = route.path.is_some() && route.has_access_rules();
+            if (route.path.is_none() || ignores_slash) && read_prefix.ends_with(b"/") {
                 read_prefix.pop();
             }
             let conditions = &route.conditions;
@@ -125,6 +129,7 @@ impl Routes {
                 number,
                 prefix: prefix.to_owned(),
                 is_exact: route.path.is_some(),
+                ignores_slash,
                 conditions: (!conditions.is_empty()).then(|| Box::new(RouteConditions::new(conditions))),
                 read_prefix,
                 has_readings: exchange::may_have_readings(prefix, true),
@@ -224,7 +229,7 @@ impl Routes {
         let chosen = routes().find(|(_, route)| {
             let matches = route.matches_path(path) && route.accepts_head(head);
             passed_over |= !matches;
-            read_otherwise |= !matches && route.has_readings;
+            read_otherwise |= !matches && (route.has_readings || route.is_but_for_slash(path));
             matches
         });
         let reading = chosen.map_or(PathReading::Any, |(_, route)| route.reading);
@@ -321,7 +326,12 @@ impl CompiledRoute {
     fn matches_reading(&self, reading: &[u8], ignore_case: bool) -> bool {
         let Some((start, rest)) = reading.split_at_checked(self.read_prefix.len()) else { return false };
         let same = if ignore_case { start.eq_ignore_ascii_case(&self.read_prefix) } else { start == self.read_prefix };
-        same && (rest.is_empty() || (rest.starts_with(b"/") && !self.is_exact))
+        same && (rest.is_empty() || (rest.starts_with(b"/") && !self.is_exact) || (rest == b"/" && self.ignores_slash))
+    }
+
+    /// Whether the bytes of `path` are those of this route, but for the slash at the end.
+    fn is_but_for_slash(&self, path: &str) -> bool {
+        self.ignores_slash && path.trim_end_matches('/') == self.prefix.trim_end_matches('/')
     }
 }
 

@@ -597,3 +597,25 @@ proptest! {
         prop_assert_eq!(taken(&table), taken(&reversed));
     }
 }
+
+#[test]
+fn a_guarded_exact_path_is_not_reached_by_another_slash() {
+    let exact = |path: &str, users: bool| config::RouteConfig {
+        path: Some(path.into()),
+        users: users.then(|| "users".into()),
+        ..config::RouteConfig::catch_all("app")
+    };
+    let all =
+        [exact("/admin", true), exact("/board/", true), exact("/open", false), config::RouteConfig::catch_all("app")];
+    let routes = Routes::new(&all, &BTreeMap::new(), None, &ClientCertificates::default());
+    let number = |path: &str| routes.choose_route("a.test", path, &plain()).map(|route| route.unwrap().number);
+    for (path, expected) in
+        [("/admin", 0), ("/board/", 1), ("/open", 2), ("/open/", 3), ("/admin/x", 3), ("/administer", 3)]
+    {
+        assert_eq!(number(path).ok(), Some(expected), "{path}");
+    }
+    for path in ["/admin/", "/admin//", "/ADMIN/", "/admin%2f", "/admin/;x", "/admin;/", "/board", "/Board", "/%62oard"]
+    {
+        assert!(number(path).is_err(), "{path}");
+    }
+}

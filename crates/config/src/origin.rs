@@ -133,8 +133,9 @@ keys! {
         /// `case-sensitive`: the same, but case-sensitive; `raw`: byte by byte, so that no request is rejected.
         path_reading: PathReading = PathReading::default(), one_of(PathReading::NAMES);
 
-        /// Spelling of the names of request fields, which are in lower case otherwise, for an origin that compares bytes:
-        /// `"title"` is `Content-Length` and `Soapaction`; any other entry is the name itself, such as `"SOAPAction"`.
+        /// Spelling of the names of request fields, for an origin that compares bytes. By default they are in lower
+        /// case. `"title"` is `Content-Length` and `Soapaction`; any other entry is the name itself, such as
+        /// `"SOAPAction"`.
         field_names: Vec<String> = Vec::new(), list_key(field_spelling_kind(), 0..=Self::MAX_FIELD_NAMES);
 
         /// Treatment of request fields whose names have `_` or another character than letters, digits and `-`. CGI,

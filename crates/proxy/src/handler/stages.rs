@@ -149,22 +149,6 @@ impl Proxy {
         head: &mut Head,
         body: Body,
     ) -> Result<Response, ForwardFailure> {
-        let mut given = None;
-        let mut served = self.serve_stages(routed, head, body, &mut given).await;
-        if let (Ok(response), Some(given)) = (&mut served, given) {
-            given.add_to_response(&mut response.fields);
-        }
-        served
-    }
-
-    /// Runs the stages; `given` becomes what the auth server said, if anything.
-    async fn serve_stages(
-        &self,
-        routed: &RoutedRequest<'_>,
-        head: &mut Head,
-        body: Body,
-        given: &mut Option<Box<AuthFields>>,
-    ) -> Result<Response, ForwardFailure> {
         let &RoutedRequest { local, route, client, interim, id, record, rules: ruled, .. } = routed;
         record.update_facts(|facts| {
             facts.route = Some(Arc::clone(&route.name));
@@ -175,6 +159,7 @@ impl Proxy {
         self.check_maintenance(routed)?;
         check_addresses(routed)?;
         let mut granted: Vec<(FieldName, Vec<u8>)> = Vec::new();
+        let mut given = None;
         if let Some((rules, variables)) = ruled
             && let Some(users) = &rules.users
         {
@@ -190,15 +175,21 @@ impl Proxy {
             Some(auth) => match Box::pin(self.check_auth(routed, auth, head)).await? {
                 (CheckedAuth::Admitted(mut fields), took) => {
                     granted.append(&mut fields.to_origin);
-                    *given = Some(fields);
+                    given = Some(fields).filter(|fields| !fields.to_client.is_empty());
                     took
                 }
                 (CheckedAuth::Answered(answer), _) => return Ok(answer),
             },
             None => Duration::ZERO,
         };
+        let complete = |mut response: Response| {
+            if let Some(given) = &given {
+                given.add_to_response(&mut response.fields);
+            }
+            response
+        };
         if let Some(answer) = local_response(routed, head)? {
-            return Ok(answer);
+            return Ok(complete(answer));
         }
         // A checked configuration has the origin of every route.
         let origin = route.origin.as_deref().and_then(|name| local.origins.get(name)).ok_or(Error::NoRoute)?;
@@ -257,9 +248,9 @@ impl Proxy {
             (Ok(response), Some(page)) => {
                 let instead = page.replace_response(&response);
                 discard_body(response.body).await;
-                Ok(instead)
+                Ok(complete(instead))
             }
-            (answer, _) => answer,
+            (answer, _) => answer.map(complete),
         }
     }
 

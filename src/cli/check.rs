@@ -71,9 +71,10 @@ fn counted_noun(number: usize, what: &str) -> String {
 /// Returns a line for each field that clients may not send on a route because another route to its origin sets it.
 fn withheld_lines(config: &Config) -> Vec<String> {
     let names = RouteConfig::unique_route_names(&config.routes);
+    let withheld = config.withheld_fields();
     let lines = config.routes.iter().zip(&names).flat_map(|(route, route_name)| {
-        let fields = config.withheld_fields(route).into_iter();
-        let fields = fields.filter(|field| route.identity_fields().all(|own| own != *field));
+        let fields = route.target_origin().and_then(|origin| withheld.get(origin)).into_iter().flatten();
+        let fields = fields.filter(|field| route.identity_fields().all(|own| own != **field));
         fields.map(move |field| format!("route {route_name}: clients' {field} is removed, as another route sets it"))
     });
     lines.collect()

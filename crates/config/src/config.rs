@@ -87,15 +87,20 @@ impl Config {
         self.routes.iter().any(uses)
     }
 
-    /// Returns the names of the fields that clients may not send on `route`: litequic sets them on a route to one of
-    /// the same servers, and `origin.reserved_fields` does not exclude them.
-    pub fn withheld_fields(&self, route: &RouteConfig) -> BTreeSet<&str> {
-        let origin_of = |route: &RouteConfig| self.origins.get(route.target_origin()?);
-        let Some(origin) = origin_of(route) else { return BTreeSet::new() };
-        let is_shared = |server: &OriginServer| origin.servers.iter().any(|own| own.address == server.address);
-        let shares = |other| origin_of(other).is_some_and(|other| other.servers.iter().any(is_shared));
-        let fields = self.routes.iter().flat_map(|other| other.identity_fields().filter(move |_| shares(other)));
-        fields.filter(|name| !origin.reserved_fields.excludes_name(name)).collect()
+    /// Returns the names of the fields that clients may not send on routes to each origin, by its name: litequic sets
+    /// them on a route to one of the same servers, and `origin.reserved_fields` does not exclude them.
+    pub fn withheld_fields(&self) -> BTreeMap<&str, BTreeSet<&str>> {
+        let setters: Vec<_> = self.routes.iter().filter(|route| route.identity_fields().next().is_some()).collect();
+        let of_origin = |origin: &OriginConfig| {
+            let is_shared = |server: &OriginServer| origin.servers.iter().any(|own| own.address == server.address);
+            let shares = |setter: &&&RouteConfig| {
+                let other = setter.target_origin().and_then(|name| self.origins.get(name));
+                other.is_some_and(|other| other.servers.iter().any(is_shared))
+            };
+            let fields = setters.iter().filter(shares).flat_map(|setter| setter.identity_fields());
+            fields.filter(|name| !origin.reserved_fields.excludes_name(name)).collect()
+        };
+        self.origins.iter().map(|(name, origin)| (name.as_str(), of_origin(origin))).collect()
     }
 
     /// Name of `[origin]` among [`Config::origins`].

@@ -80,12 +80,12 @@ pub fn find_ambiguous_routes(routes: &[RouteConfig]) -> Vec<(usize, usize)> {
 /// another route with other rules sends to the same origin, which may read both alike: the index of each,
 /// and of the other one.
 pub fn find_bypassed_paths(routes: &[RouteConfig]) -> Vec<(usize, usize)> {
-    let access = |route: &'_ RouteConfig| {
-        let RouteConfig { users, auth, allow, deny, client_certificate, .. } = route.clone();
-        (users, auth, allow, deny, client_certificate.filter(|mode| *mode == VerifyMode::Required))
-    };
+    fn access(route: &RouteConfig) -> impl PartialEq {
+        let needs_certificate = route.client_certificate == Some(VerifyMode::Required);
+        (&route.users, &route.auth, &route.allow, &route.deny, needs_certificate)
+    }
     let other_route = |route: &RouteConfig| {
-        let path = route.path.as_deref().filter(|path| *path != "/")?;
+        let path = route.path.as_deref().filter(|path| *path != "/" && route.has_access_rules())?;
         let spelling = path.strip_suffix('/').map_or_else(|| format!("{path}/"), str::to_owned);
         let matches = |other: &RouteConfig| match &other.path {
             Some(path) => *path == spelling,
@@ -99,8 +99,8 @@ pub fn find_bypassed_paths(routes: &[RouteConfig]) -> Vec<(usize, usize)> {
         });
         let rank = |other: &RouteConfig| (other.host.is_some(), other.path.is_some(), other.normalized_prefix().len());
         let (number, other) = candidates.max_by_key(|(_, other)| rank(other))?;
-        let is_open = access(other) != access(route) && route.has_access_rules();
-        (is_open && route.target_origin().is_some() && other.target_origin() == route.target_origin()).then_some(number)
+        let differs = access(other) != access(route);
+        (differs && route.target_origin().is_some() && other.target_origin() == route.target_origin()).then_some(number)
     };
     routes.iter().enumerate().filter_map(|(number, route)| Some((number, other_route(route)?))).collect()
 }

@@ -110,6 +110,7 @@ impl Routing {
         let in_maintenance = maintenance.retry_after_by_route(&config.routes, &names);
         let mut routes =
             Routes::new(&config.routes, &config.origins, config.limits.max_body_bytes, &config.client_certificates);
+        let withheld = config.withheld_fields();
         routes.set_rules(|number| {
             let Some(route) = config.routes.get(number) else { return Default::default() };
             let own = RouteState {
@@ -117,6 +118,10 @@ impl Routing {
                 file: pages.fixed_body(route),
                 maintenance: in_maintenance.get(number).copied().flatten(),
                 users: route.users.as_ref().and_then(|file| users.get(file)).cloned(),
+                withheld: route
+                    .target_origin()
+                    .and_then(|origin| withheld.get(origin))
+                    .map_or_else(Vec::new, |names| names.iter().map(|name| (*name).to_owned()).collect()),
             };
             let pages = pages.compile_pages(&route.error_pages).with_general(&general_pages, route.intercept_errors);
             (RuleSet::new(route, config, own).map(Arc::new), pages)

@@ -48,12 +48,14 @@ pub(crate) struct RouteState {
     pub(crate) maintenance: Option<u32>,
     /// Content of the route's file of users.
     pub(crate) users: Option<Arc<Users>>,
+    /// Names of the fields that no client may send to the route's origin ([`Config::withheld_fields`]).
+    pub(crate) withheld: Vec<String>,
 }
 
 impl RuleSet {
     /// Compiles the rules of `route` and the general ones of `config`; `None` if there are none.
     pub(crate) fn new(route: &config::RouteConfig, config: &Config, own: RouteState) -> Option<Self> {
-        let RouteState { limiter, file, maintenance, users } = own;
+        let RouteState { limiter, file, maintenance, users, withheld } = own;
         let timeouts = &config.timeouts;
         let own = &route.timeouts;
         let timeouts = (*own != config::RouteTimeouts::default()).then(|| Timeouts {
@@ -98,7 +100,7 @@ impl RuleSet {
             users,
             auth,
             granted,
-            withheld: config.withheld_fields(route).into_iter().map(str::to_owned).collect(),
+            withheld,
             timeouts,
             limiter,
         };
@@ -232,7 +234,10 @@ mod tests {
         let names = ["remote-user", "remote_user", "x-role", "x-kept"];
         let fields = names.iter().map(|name| (FieldNameRef::from_lower_case_token(name), &b"admin"[..])).collect();
         let mut head = Head::new(http::Method::GET, Authority::new("a.test"), "/", fields);
-        if let Some(rules) = RuleSet::new(&config.routes[0], &config, RouteState::default()) {
+        let withheld = &config.withheld_fields()["o"];
+        let state =
+            RouteState { withheld: withheld.iter().map(|name| (*name).to_owned()).collect(), ..RouteState::default() };
+        if let Some(rules) = RuleSet::new(&config.routes[0], &config, state) {
             rules.change_request(&mut head, &test_variables("a.test", "id")).unwrap();
         }
         head.fields.iter().map(|line| line.name_str().to_owned()).collect()

@@ -96,6 +96,8 @@ metrics! {
             evicted_slow_downloads [reason: "slow_download"] "The client read slowly.",
             evicted_silent [reason: "silent"] "No byte was transferred for 1 to 10 seconds; the more connections the \
                                                client used, the shorter.",
+            evicted_unanswered [reason: "unanswered"] "The origin had not answered for a second, all connections were \
+                                                       in use, and a client waited whose network held none: 503.",
         }
         Counter(
             "origin_rests_taken",

@@ -1,5 +1,5 @@
 //! Serves the origin of `litequic demo`: an HTTP/1.1 server with a page to look at and bodies to measure with.
-//! It depends on no other module of litequic, as a real origin would not.
+//! This origin depends on no other module of litequic, as a real one would not.
 //!
 //! | path | answer |
 //! |---|---|

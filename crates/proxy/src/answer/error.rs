@@ -57,7 +57,7 @@ pub(crate) enum Error {
     QueueFull,
     #[error("timed out waiting for a free connection to the origin")]
     QueueTimeout,
-    #[error("the request's body came too slowly: its connection to the origin was needed for another client")]
+    #[error("the request was slow: its connection to the origin was needed for another client")]
     Evicted,
     #[error("no file descriptor is free for a connection to the origin")]
     NoDescriptor,

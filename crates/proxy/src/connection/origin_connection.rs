@@ -77,10 +77,12 @@ pub(crate) struct OriginConnection {
     /// TLS failure after the handshake.
     failure: RefCell<Option<TlsFailure>>,
     write_failed: Cell<bool>,
+    /// Whether the request has lost the connection to another client's.
+    is_evicted: Cell<bool>,
     outgoing: RefCell<OutgoingRequest>,
     incoming: RefCell<IncomingResponse>,
     /// Spelling of the names of requests' fields; lower case by default.
-    pub(crate) spelling: Option<Rc<FieldSpelling>>,
+    spelling: Option<Rc<FieldSpelling>>,
     /// Task that reads the response while another one sends the request's body.
     reader: RefCell<Option<Waker>>,
     metrics: Arc<ProxyMetrics>,
@@ -197,6 +199,9 @@ pub(crate) enum SendFailure {
     Interims,
     #[error("the request's body failed")]
     Body,
+    /// [`OriginConnection::evict_request`].
+    #[error("the connection was needed for another client")]
+    Evicted,
 }
 
 impl OriginConnection {
@@ -216,6 +221,7 @@ impl OriginConnection {
             received: Cell::new(0),
             failure: RefCell::default(),
             write_failed: Cell::new(false),
+            is_evicted: Cell::new(false),
             outgoing: RefCell::default(),
             incoming: RefCell::default(),
             spelling: None,
@@ -223,6 +229,11 @@ impl OriginConnection {
             metrics: Arc::clone(metrics),
             _descriptor: descriptor,
         }
+    }
+
+    /// Sends the names of requests' fields by `spelling`, if any.
+    pub(crate) fn with_spelling(self, spelling: Option<Rc<FieldSpelling>>) -> Self {
+        Self { spelling, ..self }
     }
 
     /// Prepares a request with the body `upload`, to be sent by [`Self::poll_response`] with `traceparent` in its
@@ -239,6 +250,9 @@ impl OriginConnection {
         head: &Head,
         cx: &mut Context<'_>,
     ) -> Poll<Result<ReceivedMessage, SendFailure>> {
+        if self.is_evicted.get() {
+            return Poll::Ready(Err(SendFailure::Evicted));
+        }
         let state = self.outgoing.borrow().state;
         if state == RequestSendState::Unsent {
             // This also registers the task for bytes that come later.
@@ -434,12 +448,25 @@ impl OriginConnection {
     pub(crate) fn poll_send_alone(&self, cx: &mut Context<'_>) -> Poll<()> {
         if ready!(self.poll_send(cx)).is_err() {
             // The origin must not wait for the rest, even if its response is not read.
-            let _ = self.socket.borrow().with_raw_socket(|socket| socket.shutdown(Shutdown::Both));
+            self.shut_down();
             if let Some(reader) = self.reader.take() {
                 reader.wake();
             }
         }
         Poll::Ready(())
+    }
+
+    /// Ends the request, whose response's header has not come, for another client's request:
+    /// [`Self::poll_response`] fails.
+    pub(crate) fn evict_request(&self) {
+        self.is_evicted.set(true);
+        // This also wakes the task of the request.
+        self.shut_down();
+    }
+
+    fn shut_down(&self) {
+        // A socket that is not connected any more is shut down.
+        let _ = self.socket.borrow().with_raw_socket(|socket| socket.shutdown(Shutdown::Both));
     }
 
     /// Writes the beginning of `head` and `queue`, and returns the number of bytes.

@@ -1,5 +1,5 @@
-//! Decides which exchange gives its connection to an origin to a waiting request: that of a slow client, or one on
-//! whose body nothing moves. Pure: the time is an argument.
+//! Decides which exchange gives its connection to an origin to a waiting request: that of a slow client, one on whose
+//! body nothing moves, or the one that awaits its response for longest. Pure: the time is an argument.
 
 use litequic_resources::fairness::SlotExcess;
 use std::{cell::Cell, time::Duration};
@@ -20,10 +20,14 @@ const MIN_SILENCE: Duration = Duration::from_secs(1);
 const MAX_SLOW_RATE: u64 = 16 * 1024;
 /// Wait of a request beside a slow body that does not end within the same time.
 const MAX_WAIT_BESIDE_SLOW: Duration = Duration::from_secs(2);
+/// Time after which a request whose response's header is awaited may be preempted: many times what most responses take.
+const SLOW_RESPONSE_AFTER: Duration = Duration::from_secs(1);
 
 /// Reason to preempt an exchange; the larger of two goes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum PreemptionReason {
+    /// The origin has had the request for this time, and has not answered.
+    Unanswered(Duration),
     /// No byte has moved on the exchange's body for this time.
     Silent(Duration),
     /// litequic waits for the client, which at its rate needs this time for the rest of the body.
@@ -60,6 +64,13 @@ impl WaitingRequest {
     /// The reason to preempt a body on which no byte has moved for the time `silence`, if there is one.
     pub(crate) fn silence_reason(self, silence: Duration) -> Option<PreemptionReason> {
         (silence >= self.silent_after).then_some(PreemptionReason::Silent(silence))
+    }
+
+    /// The reason to preempt a request that the origin got at `sent`, and has not answered, if there is one. Only for a
+    /// waiting request of a network that holds nothing.
+    pub(crate) fn unanswered_reason(self, sent: Instant) -> Option<PreemptionReason> {
+        let waited = (self.elapsed)(sent);
+        (waited >= SLOW_RESPONSE_AFTER).then_some(PreemptionReason::Unanswered(waited))
     }
 }
 

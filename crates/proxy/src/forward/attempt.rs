@@ -334,6 +334,9 @@ impl<'a> Attempts<'a> {
         if let Some(UploadProgress::Failed(cause)) = upload.map(Upload::progress) {
             return Err(self.upload_failure(cause));
         }
+        if matches!(cause, SendFailure::Evicted) {
+            return Err(Error::Evicted.into());
+        }
         let error = classify_send_failure(cause, connection);
         let failure = AttemptFailure {
             handed_back: matches!(cause, SendFailure::Unsent),
@@ -497,6 +500,7 @@ fn classify_send_failure(failure: &SendFailure, connection: &PooledConnection) -
         return failure.error;
     }
     match failure {
+        SendFailure::Evicted => Error::Evicted,
         SendFailure::Head(HeadError::TooLarge) => Error::HeaderTooLarge,
         SendFailure::Head(HeadError::LengthTooLarge) => Error::ContentLength,
         SendFailure::Head(_) | SendFailure::Interims => Error::Protocol,

@@ -15,11 +15,7 @@ pub(super) fn binds_connection(request: &Fields, status: StatusCode, response: &
         CONNECTION_SCHEMES.iter().any(|known| scheme.eq_ignore_ascii_case(known))
     };
     request.all_values(name::AUTHORIZATION).any(has_scheme)
-        || status == StatusCode::UNAUTHORIZED
-            && response
-                .all_values(name::WWW_AUTHENTICATE)
-                .flat_map(|line| line.split(|byte| *byte == b','))
-                .any(|challenge| has_scheme(challenge.trim_ascii_start()))
+        || status == StatusCode::UNAUTHORIZED && response.list_members(name::WWW_AUTHENTICATE).any(has_scheme)
 }
 
 #[cfg(test)]

@@ -11,8 +11,7 @@ use crate::answer::Error;
 use crate::balance::{EjectionCause, EjectionRule};
 use crate::connection::{
     BodyDirection, ConnectFailure, ConnectOptions, Connector, FieldSpelling, OriginConnection, PREEMPTION_DELAY,
-    PreemptionReason, ProxiedClient, ReceivedMessage, SendFailure, TlsFailure, TlsToOrigin, Upload, UploadProgress,
-    WaitingRequest,
+    PreemptionReason, ProxiedClient, ReceivedMessage, SendFailure, TlsFailure, TlsToOrigin, Upload, WaitingRequest,
 };
 use crate::metrics::{ProxyMetrics, ServerMetrics};
 use bytes::Bytes;
@@ -94,14 +93,36 @@ pub(crate) trait PooledResponse: fmt::Debug {
 /// Use of a slot, as far as it can be preempted.
 #[derive(Debug, Clone, Default)]
 enum SlotUse {
-    /// A connection that is being opened, or a request whose response's head is awaited.
+    /// A connection that is being opened.
     #[default]
-    Request,
-    /// An upload without a response so far.
-    Upload(Weak<Upload>),
+    Connecting,
+    /// A request whose response's header is awaited, and its body, if it has one.
+    Request {
+        connection: Weak<OriginConnection>,
+        began: Instant,
+        upload: Weak<Upload>,
+    },
     Response(Weak<dyn PooledResponse>),
     /// A preempted exchange, whose connection is free soon.
     Leaving,
+}
+
+impl SlotUse {
+    /// The reason to preempt the exchange for `taker` that its client gives.
+    fn client_reason(&self, taker: WaitingRequest) -> Option<PreemptionReason> {
+        match self {
+            Self::Connecting | Self::Leaving => None,
+            Self::Request { upload, .. } => upload.upgrade()?.upload_preemption(taker),
+            Self::Response(transfer) => transfer.upgrade()?.preemption_reason(taker),
+        }
+    }
+
+    /// The reason to preempt the exchange for `taker`, a request of a network that holds nothing, because the origin
+    /// has not answered.
+    fn unanswered_reason(&self, taker: WaitingRequest) -> Option<PreemptionReason> {
+        let Self::Request { began, upload, .. } = self else { return None };
+        taker.unanswered_reason(Upload::server_wait_start(upload.upgrade().as_deref(), *began, Instant::now))
+    }
 }
 
 /// An exchange that is to be preempted.
@@ -473,26 +494,25 @@ impl ServerPool {
         let has_waited = |next: &NextRequest<'_, SlotRequest>| {
             now.into_std().saturating_duration_since(next.since) >= PREEMPTION_DELAY
         };
-        state.fair.next_requests().take(MAX_WAITING_SCANNED).filter(has_waited).find_map(|next| {
-            let wait_left = next.request.until.saturating_duration_since(now);
-            let gives_way = |slot: PoolSlot| {
-                let excess: SlotExcess = state.fair.slot_excess(slot, &next.branches)?;
-                let taker = WaitingRequest::new(wait_left, &excess, timers::elapsed_since_resume);
-                let reason = match state.exchanges.get(slot.slot_index())? {
-                    SlotUse::Request | SlotUse::Leaving => None,
-                    SlotUse::Upload(upload) => upload.upgrade()?.upload_preemption(taker),
-                    SlotUse::Response(transfer) => transfer.upgrade()?.preemption_reason(taker),
+        let find = |reason: fn(&SlotUse, WaitingRequest) -> Option<PreemptionReason>, for_newcomers: bool| {
+            let waiting = state.fair.next_requests().take(MAX_WAITING_SCANNED).filter(has_waited);
+            waiting.filter(|next| !for_newcomers || state.fair.is_new_network(&next.source)).find_map(|next| {
+                let wait_left = next.request.until.saturating_duration_since(now);
+                let gives_way = |slot: PoolSlot| {
+                    let excess: SlotExcess = state.fair.slot_excess(slot, &next.branches)?;
+                    let taker = WaitingRequest::new(wait_left, &excess, timers::elapsed_since_resume);
+                    Some((excess, reason(state.exchanges.get(slot.slot_index())?, taker)?, slot))
                 };
-                Some((excess, reason?, slot))
-            };
-            let (_, reason, slot) = state.fair.used_slots().filter_map(gives_way).max()?;
-            Some(PreemptedExchange {
-                slot,
-                exchange: state.exchanges.get(slot.slot_index())?.clone(),
-                reason,
-                waiting_source: next.source,
+                let (_, reason, slot) = state.fair.used_slots().filter_map(gives_way).max()?;
+                Some(PreemptedExchange {
+                    slot,
+                    exchange: state.exchanges.get(slot.slot_index())?.clone(),
+                    reason,
+                    waiting_source: next.source,
+                })
             })
-        })
+        };
+        find(SlotUse::client_reason, false).or_else(|| find(SlotUse::unanswered_reason, true))
     }
 
     fn preempt_exchange(
@@ -509,9 +529,11 @@ impl ServerPool {
             state.fair.change_slot_source(slot, taker);
         }
         let is_kept = match exchange {
-            SlotUse::Upload(upload) => {
-                if let Some(upload) = upload.upgrade() {
-                    upload.evict_upload();
+            SlotUse::Request { connection, upload, .. } => {
+                match (reason, upload.upgrade(), connection.upgrade()) {
+                    (PreemptionReason::Unanswered(_), _, Some(connection)) => connection.evict_request(),
+                    (_, Some(upload), _) => upload.evict_upload(),
+                    _ => {}
                 }
                 false
             }
@@ -519,7 +541,7 @@ impl ServerPool {
                 let budget = matches!(reason, PreemptionReason::Slow(..)).then_some(&self.resources.spool_budget);
                 transfer.upgrade().is_some_and(|transfer| transfer.preempt(budget) == Some(false))
             }
-            SlotUse::Request | SlotUse::Leaving => return,
+            SlotUse::Connecting | SlotUse::Leaving => return,
         };
         let (counter, reason) = match reason {
             _ if is_kept => (&self.metrics.origin_rests_taken, "slow download, remainder read into memory"),
@@ -528,6 +550,7 @@ impl ServerPool {
                 (&self.metrics.evicted_slow_downloads, "slow download")
             }
             PreemptionReason::Silent(_) => (&self.metrics.evicted_silent, "silent body"),
+            PreemptionReason::Unanswered(_) => (&self.metrics.evicted_unanswered, "unanswered request"),
         };
         counter.increment();
         tracing::debug!(origin = %self.address, reason, "aborting an exchange to free its connection for a waiting \
@@ -537,7 +560,7 @@ impl ServerPool {
     fn set_slot_use(&self, slot: PoolSlot, exchange: SlotUse) {
         let exchanges = &mut self.state.borrow_mut().exchanges;
         if exchanges.len() <= slot.slot_index() {
-            exchanges.resize(slot.slot_index().saturating_add(1), SlotUse::Request);
+            exchanges.resize(slot.slot_index().saturating_add(1), SlotUse::Connecting);
         }
         if let Some(noted) = exchanges.get_mut(slot.slot_index()) {
             *noted = exchange;
@@ -576,30 +599,28 @@ impl ServerPool {
             counters: &self.counters,
             metrics: &self.metrics,
         };
-        let mut connected =
-            self.connector.open_connection(opening).await.map_err(|ConnectFailure { error, reason }| {
-                if error == Error::NoDescriptor {
-                    // The kernel had no descriptor although the process' count had: the next request finds the idle
-                    // connection's.
-                    self.metrics.limit_origin_descriptors.increment();
-                    self.resources.close_longest_idle();
-                    tracing::warn!(origin = %self.address, "no file descriptor is left for a connection to the origin");
-                    return error;
-                }
-                self.metrics.origin_connect_errors.increment();
-                tracing::warn!(origin = %self.address, %error, reason, "no connection to the origin");
-                if error != Error::ConnectTimeout {
-                    return error;
-                }
-                let Some(passed) = deadline.and_then(|deadline| deadline.check_passed(Instant::now(), &self.metrics))
-                else {
-                    self.metrics.timeout_connect.increment();
-                    return error;
-                };
-                passed.error_after_wait(began)
-            })?;
-        connected.spelling.clone_from(&self.spelling);
-        let http = Rc::new(connected);
+        let connected = self.connector.open_connection(opening).await.map_err(|ConnectFailure { error, reason }| {
+            if error == Error::NoDescriptor {
+                // The kernel had no descriptor although the process' count had: the next request finds the idle
+                // connection's.
+                self.metrics.limit_origin_descriptors.increment();
+                self.resources.close_longest_idle();
+                tracing::warn!(origin = %self.address, "no file descriptor is left for a connection to the origin");
+                return error;
+            }
+            self.metrics.origin_connect_errors.increment();
+            tracing::warn!(origin = %self.address, %error, reason, "no connection to the origin");
+            if error != Error::ConnectTimeout {
+                return error;
+            }
+            let Some(passed) = deadline.and_then(|deadline| deadline.check_passed(Instant::now(), &self.metrics))
+            else {
+                self.metrics.timeout_connect.increment();
+                return error;
+            };
+            passed.error_after_wait(began)
+        })?;
+        let http = Rc::new(connected.with_spelling(self.spelling.clone()));
         self.metrics.origin_connections.increment();
         let open = GaugeGuard::new(&self.metrics, |metrics| &metrics.origin_connections_open);
         let born = Instant::now();
@@ -812,7 +833,7 @@ impl SlotGuard {
         let state = &mut *self.pool.state.borrow_mut();
         state.fair.release_slot(self.slot);
         if let Some(exchange) = state.exchanges.get_mut(self.slot.slot_index()) {
-            *exchange = SlotUse::Request;
+            *exchange = SlotUse::Connecting;
         }
     }
 }
@@ -842,9 +863,10 @@ impl PooledConnection {
 
     /// Prepares a request with the body `upload`, to be sent by [`Self::poll_sent`] with `traceparent` in its header.
     pub(crate) fn start_request(&self, upload: Option<&Rc<Upload>>, traceparent: Option<Traceparent>) {
-        if let Some(upload) = upload.filter(|upload| upload.progress() != UploadProgress::Done) {
-            self.in_use.pool.set_slot_use(self.in_use.slot, SlotUse::Upload(Rc::downgrade(upload)));
-        }
+        let connection = Rc::downgrade(&self.connection.http);
+        let upload_use = upload.map_or_else(Weak::new, Rc::downgrade);
+        let began = timers::turn_time();
+        self.in_use.pool.set_slot_use(self.in_use.slot, SlotUse::Request { connection, began, upload: upload_use });
         self.connection.http.prepare_request(upload.cloned(), traceparent);
     }
 

@@ -8,7 +8,7 @@ use super::{
 use http::Method;
 use http_body_util::BodyExt;
 use litequic_config::Sources;
-use litequic_exchange::{Abort, BodyError};
+use litequic_exchange::{Abort, Body, BodyError};
 use std::{collections::BTreeMap, time::Duration};
 use tokio::{
     task::JoinHandle,
@@ -20,6 +20,8 @@ type Sent = JoinHandle<Result<Response, Abort>>;
 /// Last byte of the address of a client with most connections.
 const GREEDY: u8 = 1;
 const OTHER: u8 = 2;
+/// First of the clients that have a network of their own each.
+const NEWCOMER: u8 = 200;
 const DONE: &str = "HTTP/1.1 204 No Content\r\n\r\n";
 
 /// A proxy with four connections to its origin, which tells sources apart.
@@ -218,21 +220,65 @@ fn within_a_source_only_slow_exchanges_of_other_connections_are_preempted() {
     });
 }
 
+/// Requests of the greedy client that the origin has got and does not answer.
+async fn unanswered(setup: &Setup, script: &Script, count: usize, bytes: &'static str) -> Vec<(Sent, Peer)> {
+    let mut unanswered = Vec::new();
+    for _ in 0..count {
+        let sent = setup.send_as(GREEDY, 1, request(Method::POST, Body::from(bytes)));
+        let mut peer = script.accept().await;
+        peer.until(&format!("\r\n\r\n{bytes}")).await;
+        unanswered.push((sent, peer));
+    }
+    unanswered
+}
+
 #[test]
-fn exchanges_that_wait_for_the_origin_are_not_preempted() {
+fn unanswered_requests_are_not_preempted_for_their_own_network() {
     with_a_jumping_clock(async {
         let script = Script::new().await;
         let setup = four(&script).await;
-        let mut answered = Vec::new();
-        for _ in 0..4 {
-            let sent = setup.send_as(GREEDY, 1, get());
-            let mut peer = script.accept().await;
-            peer.head().await;
-            answered.push((sent, peer));
-        }
+        let unanswered = unanswered(&setup, &script, 4, "").await;
         let refused = setup.send_as(OTHER, 2, get()).await.unwrap().unwrap();
         assert_eq!(refused.status(), 503);
-        assert!(answered.iter().all(|(sent, _)| !sent.is_finished()));
+        assert!(unanswered.iter().all(|(sent, _)| !sent.is_finished()));
+    });
+}
+
+#[test]
+fn one_unanswered_request_is_preempted_for_each_new_network() {
+    with_a_jumping_clock(async {
+        for bytes in ["", "a body"] {
+            let script = Script::new().await;
+            let setup = four(&script).await;
+            let unanswered = unanswered(&setup, &script, 4, bytes).await;
+            let began = Instant::now();
+            let first = setup.send_as(NEWCOMER, 2, get());
+            let mut peer = script.accept().await;
+            peer.head().await;
+            assert!((1_000..2_000).contains(&began.elapsed().as_millis()), "{:?}", began.elapsed());
+            let (second, other) = (setup.send_as(NEWCOMER, 3, get()), setup.send_as(NEWCOMER + 1, 4, get()));
+            serve_next(&script).await;
+            assert_eq!(status(other).await, 204);
+            peer.say(DONE).await;
+            assert_eq!(status(first).await, 204);
+            assert_eq!(status(second).await, 204, "over a connection that became free");
+            assert_eq!(setup.metrics.evicted_unanswered.get(), 2);
+            settle().await;
+            let (ended, left): (Vec<_>, Vec<_>) = unanswered.into_iter().partition(|(sent, _)| sent.is_finished());
+            assert_eq!((ended.len(), left.len()), (2, 2));
+            for (sent, _) in ended {
+                let response = sent.await.unwrap().unwrap();
+                assert_eq!(
+                    (response.status().as_u16(), proxy_status(&response).as_str()),
+                    (503, "error=connection_limit_reached")
+                );
+            }
+            for (sent, mut peer) in left {
+                peer.say(DONE).await;
+                assert_eq!(status(sent).await, 204);
+            }
+            assert_eq!(setup.metrics.origin_retries.get(), 0);
+        }
     });
 }
 

@@ -253,7 +253,8 @@ impl Setup {
     fn exchange_of(client: u8, connection: u64, request: Request) -> (Exchange, InterimReceiver) {
         let (interim, queue) = InterimSender::open_channel();
         let client = Client {
-            address: ([192, 0, 2, client], 4711).into(),
+            // Clients from 200 on have a network of their own.
+            address: ([192, 0, if client < 200 { 2 } else { client }, client], 4711).into(),
             local: "192.0.2.1:443".parse().unwrap(),
             protocol: Protocol::Http3,
             server_name: None,

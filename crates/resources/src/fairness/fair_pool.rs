@@ -228,19 +228,30 @@ impl<W> FairPool<W> {
         self.tree.as_ref()?.leaf_excess(self.slots.get(slot)?.leaf?, branches)
     }
 
+    /// Whether no slot is held in the widest network (/24, /48) of `source`, which waits.
+    pub fn is_new_network(&self, source: &ClientSource) -> bool {
+        self.tree.as_ref().is_some_and(|tree| tree.slots_held(source).network == 0)
+    }
+
     /// Whether `source` may take another slot of a pool whose slots cannot be taken back: any source until an eighth of
     /// the pool is left, then sources that hold no slot, and of the last sixteenth sources in whose widest network
     /// (/24, /48) no slot is held.
     pub fn admits_to_last_slots(&mut self, source: &ClientSource) -> bool {
         let left = self.limit.saturating_sub(self.used_slot_count());
-        left > self.limit / 8 || self.admits_newcomer(source, left)
+        left > self.limit / 8 || self.admits_newcomer(source, left, u32::MAX)
     }
 
-    /// Whether `source` may take one of the `left` slots of the last eighth.
-    fn admits_newcomer(&mut self, source: &ClientSource, left: u32) -> bool {
+    /// Whether `source` may take one of the `left` slots of the last eighth; while more than `for_connections` are
+    /// left, its connection alone has to hold none.
+    fn admits_newcomer(&mut self, source: &ClientSource, left: u32, for_connections: u32) -> bool {
         let half = self.limit / 16;
         let held = self.ensure_tree().slots_held(source);
-        left > 0 && if left > half { held.source == 0 } else { held.network == 0 }
+        match left {
+            0 => false,
+            left if left > for_connections => held.connection == 0,
+            left if left > half => held.source == 0,
+            _ => held.network == 0,
+        }
     }
 
     /// Whether `source` may take a slot of the reserve.
@@ -251,8 +262,7 @@ impl<W> FairPool<W> {
         let reserve = self.limit / 8;
         let left = self.limit.saturating_add(reserve).saturating_sub(self.used_slot_count());
         // Attackers share the address of honest clients behind a NAT.
-        let is_first_quarter = left > reserve - reserve / 4;
-        self.admits_newcomer(source, left) || is_first_quarter && self.ensure_tree().slots_held(source).connection == 0
+        self.admits_newcomer(source, left, reserve - reserve / 4)
     }
 
     /// Connections of the source that holds most, of the sources that hold at least two slots more than `taker` where

@@ -1,5 +1,5 @@
-//! Binds the admin socket before the process serves, and publishes it at its path. An unavailable default socket is a
-//! warning, an unavailable configured one a fault.
+//! Binds the admin socket before the process serves, and publishes it at its path, or, if another process has the default
+//! one, at a path with the process ID. An unavailable default socket is a warning, an unavailable configured one a fault.
 
 use super::{named_socket::SocketName, start_error::StartError};
 use litequic_admin::DefaultSocket;
@@ -26,6 +26,8 @@ pub(super) struct BoundAdminSocket {
     listener: UnixListener,
     name: SocketName,
     path: PathBuf,
+    /// Path that is used if another process has published its socket at `path` by then.
+    further: Option<PathBuf>,
     /// Whether the configuration names the path.
     is_named: bool,
     /// Process that this one replaces, if there is one; its number is `None` in another PID namespace.
@@ -58,8 +60,9 @@ impl BoundAdminSocket {
             (AdminSocket::Auto, default, Some(path)) => {
                 let created =
                     if let DefaultSocket::Below(folder) = default { create_socket_folder(folder) } else { Ok(()) };
+                let further = default.further_socket_path(std::process::id());
                 let bound = match created {
-                    Ok(()) => Self::bind_path(&path, false, predecessor).await,
+                    Ok(()) => Self::bind_default(&path, further, predecessor).await,
                     Err(error) => Err(error),
                 };
                 match bound {
@@ -85,7 +88,19 @@ impl BoundAdminSocket {
     async fn bind_path(path: &Path, is_named: bool, predecessor: Option<Option<i32>>) -> io::Result<Self> {
         check_path_free(path, predecessor).await?;
         let (listener, name) = SocketName::bind_beside(path)?;
-        Ok(Self { listener, name, path: path.to_owned(), is_named, predecessor })
+        Ok(Self { listener, name, path: path.to_owned(), further: None, is_named, predecessor })
+    }
+
+    /// Binds the default socket at `path`, or at `further` if another process has that one.
+    async fn bind_default(path: &Path, further: Option<PathBuf>, predecessor: Option<Option<i32>>) -> io::Result<Self> {
+        match (Self::bind_path(path, false, predecessor).await, further) {
+            (Err(error), Some(further)) if error.kind() == ErrorKind::AddrInUse => {
+                let (path, further) = (path.display(), &further);
+                tracing::info!(%path, own = %further.display(), "{error}: this process has an admin socket of its own");
+                Self::bind_path(further, false, predecessor).await
+            }
+            (bound, further) => Ok(Self { further, ..bound? }),
+        }
     }
 
     /// Renames the socket to its path. An unavailable default is logged, and `None` is returned.
@@ -116,8 +131,16 @@ impl BoundAdminSocket {
         let _lock =
             lock_folder(self.path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")))
                 .await;
-        check_path_free(&self.path, self.predecessor).await?;
+        match (check_path_free(&self.path, self.predecessor).await, self.further.take()) {
+            (Err(_), Some(further)) => self.path = further,
+            (free, _) => free?,
+        }
         self.name.rename_to(&self.path)
+    }
+
+    /// Path that the socket has, or gets when it is published.
+    pub(super) fn socket_path(&self) -> &Path {
+        &self.path
     }
 
     /// Splits the socket into its listener, its path, and the name, whose drop removes the file.
@@ -182,13 +205,11 @@ mod tests {
     #[tokio::test]
     async fn an_unavailable_default_socket_is_skipped_and_a_configured_one_a_fault() {
         let folder = tempfile::tempdir().unwrap();
-        let (taken, absent) = (folder.path().join("admin.sock"), folder.path().join("absent/admin.sock"));
-        let _other = tokio::net::UnixListener::bind(&taken).unwrap();
+        let absent = folder.path().join("absent/admin.sock");
         let long = folder.path().join("a".repeat(100));
         for (default, named, reason) in [
-            (folder.path(), &taken, format!("process {} answers there", std::process::id())),
-            (absent.parent().unwrap(), &absent, "No such file or directory (os error 2)".into()),
-            (&long, &long.join("admin.sock"), "path must be shorter than SUN_LEN".into()),
+            (absent.parent().unwrap(), &absent, "No such file or directory (os error 2)"),
+            (&long, &long.join("admin.sock"), "path must be shorter than SUN_LEN"),
         ] {
             let default = DefaultSocket::In(default.into());
             assert!(bind(AdminSocket::Auto, &default).await.unwrap().is_none(), "{reason}");
@@ -199,7 +220,7 @@ mod tests {
         for default in [DefaultSocket::Off, DefaultSocket::Nowhere] {
             assert!(bind(AdminSocket::Auto, &default).await.unwrap().is_none());
         }
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left behind");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left behind");
     }
 
     #[tokio::test]
@@ -210,7 +231,8 @@ mod tests {
         let before = bind(AdminSocket::Auto, &default).await.unwrap().unwrap().publish_path().await.unwrap().unwrap();
         let process = i32::try_from(std::process::id()).unwrap();
         let bound = |predecessor| BoundAdminSocket::bind_configured(&AdminSocket::Auto, &default, predecessor);
-        assert!(bound(Some(Some(process + 1))).await.unwrap().is_none());
+        let further = bound(Some(Some(process + 1))).await.unwrap().unwrap().path;
+        assert_eq!(further, path.with_file_name(format!("admin-{process}.sock")));
         let after = bound(Some(Some(process))).await.unwrap().unwrap().publish_path().await.unwrap().unwrap();
         drop(before);
         assert!(path.exists());
@@ -227,13 +249,17 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("admin.sock");
         let default = DefaultSocket::In(folder.path().into());
+        let own = path.with_file_name(format!("admin-{}.sock", std::process::id()));
         let expected =
             format!("cannot listen on admin.socket = {path:?}: process {} answers there", std::process::id());
         for configured in [AdminSocket::Auto, AdminSocket::At(path.clone())] {
             let bound = bind(configured.clone(), &default).await.unwrap().unwrap();
             let other = tokio::net::UnixListener::bind(&path).unwrap();
             match bound.publish_path().await {
-                Ok(published) => assert!(configured == AdminSocket::Auto && published.is_none()),
+                Ok(published) => {
+                    assert_eq!(configured, AdminSocket::Auto);
+                    assert_eq!(published.unwrap().path, own);
+                }
                 Err(error) => {
                     assert_eq!((configured, error.to_string()), (AdminSocket::At(path.clone()), expected.clone()));
                 }

@@ -184,6 +184,7 @@ impl ProcessMetrics {
         }
         metrics.checks.counters_for(&server);
         metrics.control.version.set_version(any.into());
+        metrics.control.problems.set_problems(admin::Problem::KINDS.iter().map(|kind| (*kind, any.into())).collect());
         metrics.control.certificates.set_validities(vec![CertificateValidity {
             name: "certificates[0]".into(),
             from: 0,

@@ -431,6 +431,8 @@ impl ConfigOrigin {
 pub struct Reloader {
     source: ConfigOrigin,
     in_force: ActiveState,
+    /// Whether another process can take over from this one.
+    can_upgrade: bool,
     /// True once another process notifies the service manager in place of this one.
     handed_over: watch::Receiver<bool>,
     /// Applies `[log]`.
@@ -446,8 +448,8 @@ impl Reloader {
     /// Creates a reloader of `running` from `source`, which applies `[log]` by `log`.
     pub fn new(source: ConfigOrigin, running: &RunningProcess, log: impl Fn(&LogConfig) + 'static) -> Self {
         let (in_force, handed_over) = (running.in_force.clone(), running.handover.watch_handover());
-        let log = Box::new(log);
-        Self { source, in_force, handed_over, log, watcher: None, watched: BTreeSet::new(), warned: false }
+        let (log, can_upgrade) = (Box::new(log), running.handover_socket.is_some());
+        Self { source, in_force, can_upgrade, handed_over, log, watcher: None, watched: BTreeSet::new(), warned: false }
     }
 
     /// Reloads on `hangup`, on `requests`, and when a file that was read changes. To be called on a tokio runtime.
@@ -626,7 +628,7 @@ impl Reloader {
     /// Logs the changes, and returns a line for each; without changes, `since` has the last one.
     fn report_changes(&self, trigger: ReloadTrigger, changes: &[ConfigChange], since: Option<LastChange>) -> String {
         let by = trigger.trigger_name();
-        let can_upgrade = self.in_force.config.load().admin.handover.is_some();
+        let can_upgrade = self.can_upgrade;
         for change in changes {
             let ConfigChange { key, what } = change;
             if change.waits_for_restart() && can_upgrade && change.allows_upgrade() {

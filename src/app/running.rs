@@ -44,6 +44,8 @@ pub struct RunningProcess {
     pub probes: Option<SocketAddr>,
     /// Path of `[admin] socket`, or of the default socket.
     pub admin_socket: Option<PathBuf>,
+    /// Socket at which a successor takes over; `None` if none can.
+    pub handover_socket: Option<PathBuf>,
     /// Metrics of the process.
     pub metrics: Arc<ProcessMetrics>,
     /// Phase of the process: [`ProcessPhase::Leaving`] drains, [`ProcessPhase::Stopping`] stops at once.

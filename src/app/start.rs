@@ -9,7 +9,7 @@ use super::{
     collector_tls, config_files,
     descriptors::{MAX_SOCKET_CONNECTIONS, SharedDescriptors},
     draining::OldestClient,
-    handover::{InheritedState, Predecessor, take_over},
+    handover::{HandoverPath, InheritedState, Predecessor, take_over},
     log_limits,
     mailbox::{Mailbox, WorkerRequestSender},
     memory_watch,
@@ -81,7 +81,12 @@ impl<'c> PreparedStart<'c> {
         certificates: CertificateStore,
         mut options: StartOptions,
     ) -> Result<Self, StartError> {
-        let mut beginning = InheritedState::from_running_process(config, mem::take(&mut options.inherited)).await?;
+        let mut beginning = InheritedState::from_running_process(
+            config,
+            options.predecessor.as_deref(),
+            mem::take(&mut options.inherited),
+        )
+        .await?;
         let count = beginning.inherited.worker_count(config);
         let mut metrics = ProcessMetrics::new(count);
         metrics.log = Arc::clone(&options.log);
@@ -196,6 +201,7 @@ impl BoundStart<'_> {
         let mut predecessor = beginning.predecessor;
         let server = server.with_routing(Arc::clone(&in_force.routing), Arc::clone(&in_force.http3));
         let server = server.with_denied(Arc::clone(&in_force.denial.list));
+        let admin_path = socket.as_ref().map(|socket| socket.socket_path().to_owned());
         let published = async |socket: Option<BoundAdminSocket>| match socket {
             Some(socket) => socket.publish_path().await,
             None => Ok(None),
@@ -205,7 +211,8 @@ impl BoundStart<'_> {
             None => published(socket).await?,
             Some(_) => socket,
         };
-        let handover = take_over(server, predecessor.as_mut(), config, &lifecycle).await?;
+        let path = HandoverPath::choose_path(config, admin_path.as_deref());
+        let (handover, handover_socket) = take_over(server, predecessor.as_mut(), path, &lifecycle).await?;
         let socket = match predecessor {
             None => socket,
             // This process serves, and the predecessor drains already: an error must not end it.
@@ -258,6 +265,7 @@ impl BoundStart<'_> {
             admin: admin_address,
             probes: probes_address,
             admin_socket,
+            handover_socket,
             metrics,
             lifecycle,
             in_force,
@@ -329,6 +337,7 @@ impl BoundStart<'_> {
     fn admin_state(&mut self) -> admin::AdminState {
         let PreparedStart { config, options, metrics, in_force, .. } = &mut self.prepared;
         admin::AdminState {
+            identity: options.identity.clone(),
             registry: metrics.registry(),
             control: Arc::clone(&metrics.control),
             metrics: Arc::clone(&metrics.admin),

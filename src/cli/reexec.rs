@@ -1,5 +1,5 @@
 //! Starts this program again, to take over: by the same path, looked up anew, as a link in it may point to another
-//! version by then. SIGUSR2 does so if `admin.handover` is set (`run`).
+//! version by then. SIGUSR2 does so if this process has a handover socket (`run`).
 
 use std::{
     env,
@@ -26,7 +26,12 @@ pub(super) struct Reexec {
     /// Directory of the start, by its logical name: links in it are not resolved.
     directory: PathBuf,
     arguments: Vec<OsString>,
+    /// Socket at which the new process takes over from this one.
+    socket: PathBuf,
 }
+
+/// Environment variable with the handover socket of the process that has started this one.
+pub(super) const PREDECESSOR_VARIABLE: &str = "LITEQUIC_PREDECESSOR";
 
 /// Program to start.
 enum ReexecProgram {
@@ -45,7 +50,12 @@ impl Reexec {
                 .is_some_and(|found| is_same_file(&found, Path::new(OWN_EXECUTABLE)))
         });
         let program = named.map_or_else(|| ReexecProgram::File(env::current_exe()), ReexecProgram::Named);
-        Self { program, directory, arguments: arguments.collect() }
+        Self { program, directory, arguments: arguments.collect(), socket: PathBuf::new() }
+    }
+
+    /// Has the new process take over at `socket`.
+    pub(super) fn with_predecessor(self, socket: PathBuf) -> Self {
+        Self { socket, ..self }
     }
 
     /// Starts the program again. The two processes negotiate the takeover.
@@ -84,6 +94,7 @@ impl Reexec {
         };
         // The new process sends the service manager's watchdog notifications (sd_watchdog_enabled(3)).
         command.args(&self.arguments).current_dir(&self.directory).env_remove("WATCHDOG_PID");
+        command.env(PREDECESSOR_VARIABLE, &self.socket);
         Ok(command)
     }
 }

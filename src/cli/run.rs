@@ -3,7 +3,7 @@
 use super::advice::{AdvisedCommand, with_advice};
 use super::confinement::{forbid_core_dumps, log_confinement};
 use super::exit::{Exit, exit_with_error, exit_with_faults};
-use super::reexec::Reexec;
+use super::reexec::{PREDECESSOR_VARIABLE, Reexec};
 use super::user::user_name;
 use crate::app::{
     self, InheritedSockets, RunningProcess, StartError, StartOptions,
@@ -11,7 +11,7 @@ use crate::app::{
 };
 use clap::{ArgGroup, Args, ValueEnum};
 use listenfd::ListenFd;
-use litequic_admin::DefaultSocket;
+use litequic_admin::{DefaultSocket, ProcessIdentity};
 use litequic_base::lifecycle::{Lifecycle, ProcessPhase, panic_if_requested};
 use litequic_config::{self as config, Acme, Config, LogFormat, LogSeverity, OriginAddress, ParsedConfig};
 use litequic_telemetry::{access_log::AccessLogger, log};
@@ -168,7 +168,7 @@ pub fn run_server(arguments: RunArguments) -> ExitCode {
         Ok(log) => log,
         Err(error) => return exit_with_error(Exit::from(&error), error),
     };
-    log_process_start(arguments.config.as_deref());
+    let identity = log_process_start(arguments.config.as_deref());
     log_confinement();
     try_raise_open_files();
     reload::log_warnings(&warnings);
@@ -189,6 +189,8 @@ pub fn run_server(arguments: RunArguments) -> ExitCode {
                 key_log: arguments.key_log,
                 reload: Some(reload),
                 admin_socket: default_admin_socket(),
+                identity,
+                predecessor: env::var_os(PREDECESSOR_VARIABLE).map(PathBuf::from),
                 inherited,
                 log: log_metrics,
                 ..StartOptions::default()
@@ -202,7 +204,7 @@ pub fn run_server(arguments: RunArguments) -> ExitCode {
             }
         };
         panic_if_requested("control");
-        let reexec = config.admin.handover.is_some().then_some(reexec);
+        let reexec = running.handover_socket.clone().map(|socket| reexec.with_predecessor(socket));
         let source = match arguments.config {
             Some(file) => ConfigOrigin::File(file),
             None => ConfigOrigin::Given(Box::new(config)),
@@ -222,12 +224,13 @@ fn default_admin_socket() -> DefaultSocket {
     DefaultSocket::find_default_socket(|name| env::var_os(name), geteuid().as_raw(), owner)
 }
 
-/// Logs the first line: version, configuration, process and user.
-fn log_process_start(config: Option<&Path>) {
+/// Logs the first line: version, configuration, process and user. Returns the description of the process.
+fn log_process_start(config: Option<&Path>) -> ProcessIdentity {
     let absolute = |file: &Path| std::path::absolute(file).unwrap_or_else(|_| file.into());
-    let config = config.map_or_else(|| PathBuf::from("the command line"), absolute);
+    let config = config.map_or_else(|| "the command line".to_owned(), |file| absolute(file).display().to_string());
     let (process, user) = (std::process::id(), user_name(geteuid().as_raw()));
-    tracing::info!(config = %config.display(), process, user, "litequic {}", env!("CARGO_PKG_VERSION"));
+    tracing::info!(config, process, user, "litequic {}", env!("CARGO_PKG_VERSION"));
+    ProcessIdentity { config, user }
 }
 
 /// Takes the sockets that a service manager has passed (sd_listen_fds(3)).
@@ -360,7 +363,7 @@ impl ProcessSignals {
                 _ = self.upgrade.recv() => {
                     match &self.reexec {
                         Some(reexec) => reexec.start_new_process(),
-                        None => tracing::warn!("SIGUSR2: without admin.handover no process can take over"),
+                        None => tracing::warn!("SIGUSR2: no process can take over from this one: set admin.handover"),
                     }
                     continue;
                 }

@@ -146,6 +146,18 @@ impl AdminResource {
 
 /// Answers one request to an address of `surface`.
 pub(super) async fn answer_admin_request(state: &AdminState, surface: Surface, request: &Parts) -> AdminResponse {
+    let mut answer = answer_resource(state, surface, request).await;
+    let process = format!("{}, {}", std::process::id(), state.identity.config);
+    // A path with control characters is no value of a field.
+    if let Some(process) =
+        HeaderValue::from_maybe_shared(Bytes::from(process)).ok().filter(|_| surface != Surface::Probes)
+    {
+        answer.headers_mut().insert(super::PROCESS_FIELD, process);
+    }
+    answer
+}
+
+async fn answer_resource(state: &AdminState, surface: Surface, request: &Parts) -> AdminResponse {
     let on_surface = || {
         AdminResource::ALL.into_iter().filter(|resource| {
             resource.is_on_surface(surface) && (*resource != AdminResource::Reload || state.reload.is_some())
@@ -206,6 +218,7 @@ pub(super) async fn answer_admin_request(state: &AdminState, surface: Surface, r
             Err(reason) => text_response(StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {reason}\n")),
         },
         AdminResource::Metrics => {
+            status_response::refresh_problems(state).await;
             let text = state.metrics_text.metrics_text(&state.registry, Instant::now());
             let accept = request.headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
             if telemetry::prefers_prometheus_text(accept) {
@@ -435,6 +448,7 @@ mod tests {
     /// State of a process without workers.
     fn state() -> AdminState {
         AdminState {
+            identity: crate::ProcessIdentity::default(),
             registry: MetricsRegistry::default(),
             control: Arc::default(),
             metrics: Arc::default(),

@@ -1,8 +1,10 @@
-//! Determines the default path of the admin socket, for the process that binds it and for `litequic ctl`. Pure: callers
-//! pass the environment.
+//! Determines the default path of the admin socket, for the process that binds it and for `litequic ctl`. Callers pass
+//! the environment.
 
 use std::{
     ffi::OsString,
+    fs::{self, DirEntry},
+    io,
     path::{Path, PathBuf},
 };
 
@@ -15,7 +17,13 @@ const SYSTEM_DIRECTORY: &str = "/run";
 /// Directory of litequic below the user's or the system's directory.
 const SOCKET_DIRECTORY: &str = "litequic";
 /// File name of the socket.
-const SOCKET_NAME: &str = "admin.sock";
+pub const SOCKET_NAME: &str = "admin.sock";
+/// Beginning of the socket's name for a further process, before its number.
+const FURTHER_PREFIX: &str = "admin-";
+/// End of the socket's name for a further process.
+const FURTHER_SUFFIX: &str = ".sock";
+/// Most sockets of further processes that are listed.
+const MAX_FURTHER_SOCKETS: usize = 64;
 /// User ID of root.
 const ROOT_UID: u32 = 0;
 
@@ -51,26 +59,48 @@ impl DefaultSocket {
         }
     }
 
-    /// Returns the path of the socket, if there is one.
-    pub fn socket_path(&self) -> Option<PathBuf> {
+    /// Returns the directory of the socket, if there is one.
+    pub fn socket_directory(&self) -> Option<&Path> {
         match self {
             Self::Off | Self::Nowhere => None,
-            Self::In(directory) | Self::Below(directory) => Some(directory.join(SOCKET_NAME)),
+            Self::In(directory) | Self::Below(directory) => Some(directory),
         }
+    }
+
+    /// Returns the path of the socket, if there is one.
+    pub fn socket_path(&self) -> Option<PathBuf> {
+        self.socket_directory().map(|directory| directory.join(SOCKET_NAME))
+    }
+
+    /// Returns the path of the socket for the process with the number `process`, if another one has the default path.
+    pub fn further_socket_path(&self, process: u32) -> Option<PathBuf> {
+        self.socket_directory().map(|directory| directory.join(format!("{FURTHER_PREFIX}{process}{FURTHER_SUFFIX}")))
     }
 }
 
-/// Returns the paths at which a litequic may have its default socket, in the order in which `litequic ctl` tries them.
-pub fn default_socket_paths(variable: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
+/// Returns the directories in which a litequic may have its default socket, in the order in which `litequic ctl` looks
+/// at them. In the environment of a service, that is the service's alone.
+pub fn default_socket_directories(variable: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
+    if let Some(directory) = service_directory(&variable) {
+        return vec![directory];
+    }
     let user = user_directory(&variable).map(|directory| directory.join(SOCKET_DIRECTORY));
     let system = Path::new(SYSTEM_DIRECTORY).join(SOCKET_DIRECTORY);
-    let mut paths: Vec<PathBuf> = Vec::new();
-    for directory in service_directory(&variable).into_iter().chain(user).chain([system]) {
-        let path = directory.join(SOCKET_NAME);
-        if !paths.contains(&path) {
-            paths.push(path);
-        }
-    }
+    user.into_iter().chain([system]).collect()
+}
+
+/// Returns the path of the default socket in `directory`, and those of further processes that have sockets there.
+pub fn sockets_in(directory: &Path) -> Vec<PathBuf> {
+    let name = |entry: io::Result<DirEntry>| entry.ok()?.file_name().into_string().ok();
+    let is_further = |name: &String| {
+        let process = name.strip_prefix(FURTHER_PREFIX).and_then(|rest| rest.strip_suffix(FURTHER_SUFFIX));
+        process.is_some_and(|process| process.parse::<u32>().is_ok())
+    };
+    // A directory that is missing or forbidden has the first path, whose connection fails with the reason.
+    let further = fs::read_dir(directory).into_iter().flatten().filter_map(name).filter(is_further);
+    let mut paths: Vec<_> = further.take(MAX_FURTHER_SOCKETS).map(|name| directory.join(name)).collect();
+    paths.sort_unstable();
+    paths.insert(0, directory.join(SOCKET_NAME));
     paths
 }
 
@@ -129,12 +159,25 @@ mod tests {
     }
 
     #[test]
-    fn ctl_looks_at_each_place_once() {
-        let paths = |service, user| default_socket_paths(environment(service, user));
-        let expected = ["/run/user/1000/litequic/admin.sock", "/run/litequic/admin.sock"];
-        assert_eq!(paths(None, Some("/run/user/1000")), expected.map(PathBuf::from));
-        assert_eq!(paths(Some("/run/litequic"), Some("/run/user/1000"))[0], Path::new(expected[1]));
-        assert_eq!(paths(Some("/run/litequic"), Some("/run/user/1000")).len(), 2);
-        assert_eq!(paths(None, None), [PathBuf::from(expected[1])]);
+    fn ctl_looks_at_the_users_sockets_before_the_systems_and_in_a_service_at_its_own() {
+        let directories = |service, user| default_socket_directories(environment(service, user));
+        let expected = ["/run/user/1000/litequic", "/run/litequic"];
+        assert_eq!(directories(None, Some("/run/user/1000")), expected.map(PathBuf::from));
+        assert_eq!(directories(Some("/run/one"), Some("/run/user/1000")), [PathBuf::from("/run/one")]);
+        assert_eq!(directories(None, None), [PathBuf::from(expected[1])]);
+    }
+
+    #[test]
+    fn further_sockets_have_the_number_of_their_process() {
+        let folder = tempfile::tempdir().unwrap();
+        let default = DefaultSocket::In(folder.path().into());
+        let further = default.further_socket_path(4711).unwrap();
+        for name in ["admin-x.sock", "admin.sock.12", "other-4.sock", "admin-12.sock.4"] {
+            fs::write(folder.path().join(name), "").unwrap();
+        }
+        fs::write(&further, "").unwrap();
+        assert_eq!(sockets_in(folder.path()), [default.socket_path().unwrap(), further]);
+        let absent = folder.path().join("absent");
+        assert_eq!(sockets_in(&absent), [absent.join("admin.sock")]);
     }
 }

@@ -55,18 +55,19 @@ mod token;
 
 pub use cached_metrics::CachedMetrics;
 pub use clients::{ClientControl, ClientList, ClientStatus, CloseOrder, WorkersReply, format_list_query};
-pub use default_socket::{DefaultSocket, default_socket_paths};
+pub use default_socket::{DefaultSocket, SOCKET_NAME, default_socket_directories, sockets_in};
 pub use denial::{DeniedList, DeniedStatus, DenyOrder, parse_client_network};
 pub use maintenance::{MaintenanceOrder, SwitchMaintenance};
 pub use mechanisms::{MechanismWork, mechanism_rows};
 pub use metrics::AdminMetrics;
 pub use objects::{Nullable, Samples};
+pub use problems::Problem;
 pub use qlog::{QlogLines, QlogOrder};
 pub use readiness::{OriginProbe, Readiness};
 pub use server::{AdminLimits, AdminServer};
 pub use state::{
-    AdminHooks, AdminState, OrderRenewal, ReadStatus, ReloadRequest, SERVER_FIELD, Surface, TOKEN_REFUSED,
-    UNCHANGED_PREFIX, WORKER_DEADLINE,
+    AdminHooks, AdminState, OrderRenewal, PROCESS_FIELD, ProcessIdentity, ReadStatus, ReloadRequest, SERVER_FIELD,
+    Surface, TOKEN_REFUSED, UNCHANGED_PREFIX, WORKER_DEADLINE,
 };
 pub use status::{
     AcmeStatus, CertificateStatus, DerivedStatus, DescriptorSideStatus, DescriptorStatus, Http3Status,

@@ -10,42 +10,72 @@ const HUNG_SECONDS: f64 = 5.0;
 const MAX_PROBLEM_LINES: usize = 8;
 const DAY: f64 = 86_400.0;
 
-/// Returns the problems in `status`, the most urgent first; empty without problems.
-pub(super) fn list_problems(status: &Status) -> Vec<String> {
-    let mut problems: Vec<String> = hung_workers(status).collect();
+/// A problem of the process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// Label `kind` of the metric.
+    pub(super) kind: &'static str,
+    /// Name of the origin, certificate, host or worker; empty for a problem of the process.
+    pub(super) subject: String,
+    /// Description, in one line.
+    text: String,
+}
+
+impl Problem {
+    /// Values of the label `kind`.
+    pub const KINDS: [&'static str; 9] =
+        ["worker", "origin", "origin_server", "certificate", "acme", "reload", "http3", "traces", "memory"];
+
+    fn new(kind: &'static str, subject: impl Into<String>, text: impl Into<String>) -> Self {
+        debug_assert!(Self::KINDS.contains(&kind));
+        Self { kind, subject: subject.into(), text: text.into() }
+    }
+}
+
+/// Returns all problems in `status`, the most urgent first; empty without problems.
+pub(super) fn list_problems(status: &Status) -> Vec<Problem> {
+    let mut problems: Vec<Problem> = hung_workers(status).collect();
     problems.extend(origin_problems(status));
     problems.extend(certificate_problems(status));
     problems.extend(acme_problems(status));
+    let mut add = |kind, text: String| problems.push(Problem::new(kind, "", text));
     if status.configuration.refused_since.is_some_and(|since| since > 0) {
-        problems.push("the last reload was rejected".into());
+        add("reload", "the last reload was rejected".into());
     }
     if let (Some(false), Some(true)) = (status.http3.on, status.http3.configured) {
-        problems.push("HTTP/3 was switched off; litequic ctl http3 on switches it on again".into());
+        add("http3", "HTTP/3 was switched off; litequic ctl http3 on switches it on again".into());
     }
     if let Some(traces) = status.traces.known_value()
         && let Some(problem) = traces.problem.known_value()
     {
-        problems.push(format!("the collector of traces does not accept spans: {problem}"));
+        add("traces", format!("the collector of traces does not accept spans: {problem}"));
     }
     if let Some(step) = status.memory.step.as_deref().filter(|step| *step != "normal") {
-        problems.push(format!("memory is short: {step}"));
-    }
-    let more = problems.len().saturating_sub(MAX_PROBLEM_LINES);
-    if more > 0 {
-        problems.truncate(MAX_PROBLEM_LINES - 1);
-        problems.push(format!("and {} more", more + 1));
+        add("memory", format!("memory is short: {step}"));
     }
     problems
 }
 
-fn hung_workers(status: &Status) -> impl Iterator<Item = String> {
-    let hanging =
-        status.workers.iter().filter(|worker| worker.seconds_since_turn.is_some_and(|since| since > HUNG_SECONDS));
-    hanging.map(|worker| format!("worker {} hangs", worker.worker.unwrap_or_default()))
+/// Returns a line for each of the first `problems`, and one with the number of the others.
+pub(super) fn problem_lines(problems: &[Problem]) -> Vec<String> {
+    let lines = problems.iter().map(|problem| problem.text.clone());
+    let shown = if problems.len() > MAX_PROBLEM_LINES { MAX_PROBLEM_LINES - 1 } else { MAX_PROBLEM_LINES };
+    let more = problems.len().saturating_sub(shown);
+    lines.take(shown).chain((more > 0).then(|| format!("and {more} more"))).collect()
 }
 
-/// Returns a line for each origin with servers that cannot serve; origins without any healthy server come first.
-fn origin_problems(status: &Status) -> Vec<String> {
+fn hung_workers(status: &Status) -> impl Iterator<Item = Problem> {
+    let hanging =
+        status.workers.iter().filter(|worker| worker.seconds_since_turn.is_some_and(|since| since > HUNG_SECONDS));
+    hanging.map(|worker| {
+        let worker = worker.worker.unwrap_or_default().to_string();
+        let text = format!("worker {worker} hangs");
+        Problem::new("worker", worker, text)
+    })
+}
+
+/// Returns a problem for each origin with servers that cannot serve; origins without any healthy server come first.
+fn origin_problems(status: &Status) -> Vec<Problem> {
     // By name: the number of servers, of those that cannot serve, and the problem of one.
     let mut origins: BTreeMap<&str, (usize, usize, &str)> = BTreeMap::new();
     for server in &status.origins {
@@ -63,22 +93,24 @@ fn origin_problems(status: &Status) -> Vec<String> {
         .into_iter()
         .filter(|(_, (_, failing, _))| *failing > 0)
         .partition(|(_, (all, failing, _))| all == failing);
-    let none = none.into_iter().map(|(name, (.., problem))| format!("no healthy server of origin {name}: {problem}"));
+    let none = none.into_iter().map(|(name, (.., problem))| {
+        Problem::new("origin", name, format!("no healthy server of origin {name}: {problem}"))
+    });
     let some = some.into_iter().map(|(name, (all, failing, problem))| {
-        format!("{failing} of {all} servers of origin {name} cannot serve: {problem}")
+        let text = format!("{failing} of {all} servers of origin {name} cannot serve: {problem}");
+        Problem::new("origin_server", name, text)
     });
     none.chain(some).collect()
 }
 
-/// Returns a line for each certificate that has expired, or whose renewal is overdue.
-fn certificate_problems(status: &Status) -> Vec<String> {
+/// Returns a problem for each certificate that has expired, or whose renewal is overdue.
+fn certificate_problems(status: &Status) -> impl Iterator<Item = Problem> {
     let now = status.time.unwrap_or_default();
-    let mut lines = Vec::new();
-    for certificate in &status.certificates {
+    status.certificates.iter().filter_map(move |certificate| {
         let name = certificate.names.first().map_or("without a name", String::as_str);
         let left = certificate.expires.unwrap_or_default() as f64 - now;
-        if left <= 0.0 {
-            lines.push(format!("certificate {name} has expired"));
+        let text = if left <= 0.0 {
+            format!("certificate {name} has expired")
         } else if certificate.renew_by.unwrap_or_default() as f64 <= now {
             let days = (left / DAY).floor();
             let when = match days {
@@ -86,20 +118,21 @@ fn certificate_problems(status: &Status) -> Vec<String> {
                 days if days < 2.0 => "in a day".into(),
                 days => format!("in {days:.0} days"),
             };
-            lines.push(format!("certificate {name} expires {when}"));
-        } else if let Some(warning) = certificate.warnings.first() {
-            lines.push(format!("certificate {name}: {warning}"));
-        }
-    }
-    lines
+            format!("certificate {name} expires {when}")
+        } else {
+            format!("certificate {name}: {}", certificate.warnings.first()?)
+        };
+        Some(Problem::new("certificate", name, text))
+    })
 }
 
-/// Returns a line for each host whose certificate could not be obtained.
-fn acme_problems(status: &Status) -> impl Iterator<Item = String> {
+/// Returns a problem for each host whose certificate could not be obtained.
+fn acme_problems(status: &Status) -> impl Iterator<Item = Problem> {
     status.acme.iter().flatten().filter_map(|host| {
         let problem = host.problem.as_deref()?;
         let what = if host.state.as_deref() == Some("missing") { "no certificate for" } else { "no renewal for" };
-        Some(format!("{what} {}: {problem}", host.host.as_deref().unwrap_or_default()))
+        let host = host.host.as_deref().unwrap_or_default();
+        Some(Problem::new("acme", host, format!("{what} {host}: {problem}")))
     })
 }
 
@@ -111,7 +144,7 @@ mod tests {
     const NOW: i64 = 1_800_000_000;
 
     fn problems(status: &Json) -> Vec<String> {
-        list_problems(&serde_json::from_value(status.clone()).unwrap())
+        problem_lines(&list_problems(&serde_json::from_value(status.clone()).unwrap()))
     }
 
     /// A status without problems.

@@ -16,6 +16,9 @@ pub const WORKER_DEADLINE: Duration = Duration::from_secs(5);
 /// `Server` field of every response, by which `litequic ctl` recognizes litequic.
 pub const SERVER_FIELD: &str = "litequic";
 
+/// Field of every response to an operator: the process ID, a comma, and the configuration file.
+pub const PROCESS_FIELD: &str = "litequic-process";
+
 /// Body of the response to a request with a missing or wrong token; `litequic ctl` prints it.
 pub const TOKEN_REFUSED: &str = "the token is missing or wrong\n";
 
@@ -37,9 +40,20 @@ pub enum Surface {
 /// Request for a reload; the receiver answers with the changes, or with every fault.
 pub type ReloadRequest = oneshot::Sender<Result<String, String>>;
 
+/// Description of the process, by which an operator distinguishes it from others.
+#[derive(Debug, Clone, Default)]
+pub struct ProcessIdentity {
+    /// Absolute path of the configuration file, or `the command line`.
+    pub config: String,
+    /// Name of the effective user, or its ID.
+    pub user: String,
+}
+
 /// State of the admin interface, shared by all admin addresses.
 #[derive(Debug)]
 pub struct AdminState {
+    /// Description of the process.
+    pub identity: ProcessIdentity,
     /// All metrics of the process.
     pub registry: MetricsRegistry,
     /// Metrics of the control thread.

@@ -76,6 +76,10 @@ objects! {
 
     /// Resources of the process, as the kernel counts them.
     ProcessStatus {
+        /// Process ID.
+        id: Option<u64>,
+        /// Name of the effective user, or its ID.
+        user: Option<String>,
         /// User and system time of all threads, in seconds.
         cpu_seconds: Option<f64>,
         /// Bytes of memory that are in RAM.
@@ -252,6 +256,8 @@ objects! {
 
     /// The configuration in force. Times are in seconds since the Unix epoch, 0 for never.
     ConfigurationStatus {
+        /// Path of the file, or `the command line`.
+        file: Option<String>,
         /// Version of the configuration: a digest of its values.
         version: Option<String>,
         /// Time at which the configuration was read.
@@ -326,7 +332,7 @@ mod tests {
             let again = serde_json::to_value(&status).unwrap();
             for (key, value) in answer.as_object().unwrap() {
                 // Objects in lists have members that are null or missing here.
-                if !matches!(key.as_str(), "mechanisms" | "certificates" | "workers" | "process") {
+                if !matches!(key.as_str(), "mechanisms" | "certificates" | "workers" | "process" | "configuration") {
                     assert_eq!(again[key], *value, "{key} of {name}");
                 }
             }

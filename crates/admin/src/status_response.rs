@@ -13,6 +13,17 @@ use std::{
 
 /// Builds the response to `/status`.
 pub(super) async fn build_status(state: &AdminState) -> Status {
+    let samples = state.registry.summed_samples();
+    Status { metrics: Some(Samples(samples.into_iter().collect())), ..build_without_metrics(state).await }
+}
+
+/// Sets the metric of problems to the present ones.
+pub(super) async fn refresh_problems(state: &AdminState) {
+    build_without_metrics(state).await;
+}
+
+/// Builds the response to `/status` but for its metrics, and sets the metric of problems.
+async fn build_without_metrics(state: &AdminState) -> Status {
     let inside = match &state.hooks {
         Some(hooks) => (hooks.status)().await,
         None => Status::default(),
@@ -33,6 +44,7 @@ pub(super) async fn build_status(state: &AdminState) -> Status {
             .map(|(worker, heartbeat)| WorkerStatus::from_heartbeat(worker, heartbeat))
             .collect(),
         configuration: ConfigurationStatus {
+            file: Some(state.identity.config.clone()),
             version: Some(control.version.get()),
             read: Some(control.configured_at.get()),
             reloads: Some(control.reloads.get()),
@@ -48,6 +60,8 @@ pub(super) async fn build_status(state: &AdminState) -> Status {
             limit: Some(control.memory_limit.get()),
         },
         process: ProcessStatus {
+            id: Some(std::process::id().into()),
+            user: Some(state.identity.user.clone()),
             cpu_seconds,
             resident_bytes,
             started: start_time,
@@ -55,10 +69,11 @@ pub(super) async fn build_status(state: &AdminState) -> Status {
             open_files_limit: max_fds,
         },
         confinement: ConfinementStatus::current_confinement(),
-        metrics: Some(Samples(state.registry.summed_samples().into_iter().collect())),
         ..inside
     };
-    status.problems = problems::list_problems(&status);
+    let problems = problems::list_problems(&status);
+    status.problems = problems::problem_lines(&problems);
+    control.problems.set_problems(problems.into_iter().map(|problem| (problem.kind, problem.subject)).collect());
     status
 }
 

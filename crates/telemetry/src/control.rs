@@ -100,6 +100,8 @@ metrics! {
             pub version: ConfigVersion,
             /// Validity of each certificate, in the configuration's order.
             pub certificates: CertificateValidities,
+            /// Problems that the status shows.
+            pub problems: ProblemTable,
         }
     }
 }
@@ -190,6 +192,29 @@ impl Group for CertificateValidities {
                 let labels = vec![("certificate", name.clone().into())];
                 see(Sample { family, labels, note: "", value: SampleValue::Gauge(time) });
             }
+        }
+    }
+}
+
+/// Problems of the process, each by its kind and subject. Locked by scrapes and `/status` only.
+#[derive(Debug, Default)]
+pub struct ProblemTable(Mutex<Vec<(&'static str, String)>>);
+
+impl ProblemTable {
+    /// Sets the problems: pairs of a kind, which is a fixed word, and of a subject that the configuration names, or
+    /// none.
+    pub fn set_problems(&self, problems: Vec<(&'static str, String)>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = problems;
+    }
+}
+
+impl Group for ProblemTable {
+    fn visit(&self, see: &mut dyn FnMut(Sample)) {
+        let help = "Problems that the status page and `litequic ctl status` show, by kind and subject.";
+        let problems = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for (kind, subject) in problems {
+            let labels = vec![("kind", kind.into()), ("subject", subject.into())];
+            see(Sample { family: Family { name: "problems", help }, labels, note: "", value: SampleValue::Gauge(1) });
         }
     }
 }

@@ -25,7 +25,7 @@ pub mod traces;
 mod wakes;
 
 pub use confinement::Confinement;
-pub use control::{CertificateValidities, CertificateValidity, ConfigVersion, ControlMetrics};
+pub use control::{CertificateValidities, CertificateValidity, ConfigVersion, ControlMetrics, ProblemTable};
 pub use counter::{Counter, Gauge, GaugeGuard, Histogram, SizeHistogram};
 pub use counter_table::{CounterKey, CounterTable, plain_label};
 pub use exemplar::{Exemplar, Exemplars};

@@ -9,7 +9,7 @@ use litequic_config::Config;
 use litequic_proxy::Maintenance;
 use litequic_quic::{Generations, IdLayout, IdScheme, Secrets};
 use litequic_telemetry::clients::DenyList;
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
 /// State that this process takes over, or begins with.
 pub(in crate::app) struct InheritedState {
@@ -31,16 +31,18 @@ pub(in crate::app) struct InheritedState {
 }
 
 impl InheritedState {
-    /// Asks the running process, if there is one; otherwise begins with the sockets `passed`.
+    /// Asks the running process at `predecessor`, the socket of the process that started this one, or at
+    /// `admin.handover`; if there is none, begins with the sockets `passed`.
     ///
     /// # Errors
     ///
     /// [`StartError::TakeOver`], or those of [`load_secrets`] and [`load_server_id_key`].
     pub(in crate::app) async fn from_running_process(
         config: &Config,
+        predecessor: Option<&Path>,
         passed: InheritedSockets,
     ) -> Result<Self, StartError> {
-        let found = match &config.admin.handover {
+        let found = match predecessor.or(config.admin.handover.as_deref()) {
             Some(path) => Predecessor::find_running(path).await?,
             None => None,
         };

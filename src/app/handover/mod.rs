@@ -1,7 +1,7 @@
 //! Hands the sockets of a running process over to a new one without a lost request: the hot upgrade (docs/adr/0020).
 //!
-//! The two processes meet at the Unix socket of `admin.handover`. A process that starts first looks for a running one
-//! there.
+//! The two processes meet at the Unix socket of `admin.handover`, at which a process that starts first looks for a
+//! running one; or at a socket of the old process alone, which tells its path to the process that it starts.
 //!
 //! ```text
 //! old                                       new
@@ -10,7 +10,7 @@
 //!   │ ◄─────── VERSION, its own; PREPARED ── │
 //!   │ ──── GO ─────────────────────────────► │  steers what is new to itself, accepts connections
 //!   │ ◄──────────────── READY ────────────── │
-//!   │ ──── DONE ───────────────────────────► │  is found at admin.handover from now on
+//!   │ ──── DONE ───────────────────────────► │  is found at its socket from now on
 //!   │ drains, and ends                       │
 //! ```
 //!
@@ -32,4 +32,4 @@ pub(super) use inherited_state::InheritedState;
 pub(super) use predecessor::Predecessor;
 pub(super) use protocol::HandoverError;
 pub(super) use server::HandoverListener;
-pub(super) use takeover::take_over;
+pub(super) use takeover::{HandoverPath, take_over};

@@ -34,7 +34,7 @@ pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A new process cannot take over; the old one continues.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot take over from the process at admin.handover = {path:?}: {reason}")]
+#[error("cannot take over from the process at the handover socket {path:?}: {reason}")]
 pub struct HandoverError {
     path: PathBuf,
     reason: HandoverFailure,

@@ -1,4 +1,4 @@
-//! Serves `admin.handover` in the running process: keeps the sockets at their positions, hands them to a process that
+//! Serves the handover socket in the running process: keeps the sockets at their positions, hands them to a process that
 //! takes over, and watches older processes that drain.
 
 use super::{
@@ -9,6 +9,7 @@ use super::{
         send_byte,
     },
     successor::Successor,
+    takeover::HandoverPath,
 };
 use crate::app::{denial, http3_switch::Http3Switch, metrics::ProcessMetrics, named_socket::SocketName, service};
 use arc_swap::ArcSwap;
@@ -36,7 +37,7 @@ use tokio::{
     time::timeout,
 };
 
-/// Serves the socket of `admin.handover`, with all that a successor needs.
+/// Serves the handover socket, with all that a successor needs.
 pub(in crate::app) struct HandoverServer {
     steering: Steering,
     generation: u8,
@@ -88,10 +89,12 @@ impl HandoverListener {
     }
 }
 
-/// The Unix socket of `admin.handover`.
+/// The Unix socket of `admin.handover`, or of this process alone.
 struct HandoverSocket {
     listener: UnixListener,
     name: SocketName,
+    /// Whether the successor binds the same path.
+    is_shared: bool,
 }
 
 /// A denied network in the format of an offer.
@@ -155,13 +158,13 @@ impl HandoverServer {
         })
     }
 
-    /// Binds the socket that [`publish_socket`](Self::publish_socket) renames to `path`, under another name beside it:
+    /// Binds the socket that [`publish_socket`](Self::publish_socket) gives its `path`, under another name beside it:
     /// a full disk or a missing permission fails here, before a serving process gives up its place.
     ///
     /// # Errors
     ///
     /// The kernel's, if no socket of that name can be created.
-    pub(in crate::app) fn bind_socket(&mut self, path: &Path) -> io::Result<()> {
+    pub(in crate::app) fn bind_socket(&mut self, path: &HandoverPath) -> io::Result<()> {
         self.socket = Some(HandoverSocket::bind_handover_socket(path)?);
         Ok(())
     }
@@ -225,8 +228,9 @@ impl HandoverServer {
                         };
                         match took_over {
                             Ok(()) => {
-                                // The socket file now belongs to the successor: do not unlink it.
-                                self.socket.iter_mut().for_each(|socket| socket.name.disown_file());
+                                // A shared socket file now belongs to the successor: do not unlink it.
+                                let shared = self.socket.iter_mut().filter(|socket| socket.is_shared);
+                                shared.for_each(|socket| socket.name.disown_file());
                                 // This process stops its notifications before the successor sends any.
                                 let _ = handed_over.send(true);
                                 // The successor serves, whether or not DONE arrives.
@@ -242,7 +246,7 @@ impl HandoverServer {
                         }
                     }
                     Err(error) => {
-                        tracing::warn!(%error, "accepting a connection on admin.handover failed");
+                        tracing::warn!(%error, "accepting a connection for a handover failed");
                         tokio::time::sleep(ANSWER_TIMEOUT).await;
                     }
                 },
@@ -373,8 +377,9 @@ fn older_process_end(older: &OlderProcess) -> Option<impl Future<Output = u8> + 
 
 impl HandoverSocket {
     /// Binds a socket beside `path`.
-    fn bind_handover_socket(path: &Path) -> io::Result<Self> {
-        let (listener, name) = SocketName::bind_beside(path)?;
-        Ok(Self { listener: UnixListener::from_std(listener)?, name })
+    fn bind_handover_socket(path: &HandoverPath) -> io::Result<Self> {
+        let (listener, name) = SocketName::bind_beside(path.socket_path())?;
+        let is_shared = matches!(path, HandoverPath::Named(_));
+        Ok(Self { listener: UnixListener::from_std(listener)?, name, is_shared })
     }
 }

@@ -3,13 +3,16 @@
 use super::inherited_state::InheritedState;
 use super::predecessor::Predecessor;
 use super::server::{HandoverListener, HandoverServer};
-use crate::app::metrics::ProcessMetrics;
 use crate::app::sockets::ProcessSockets;
 use crate::app::start_error::StartError;
+use crate::app::{metrics::ProcessMetrics, service};
 use litequic_base::lifecycle::{Lifecycle, ProcessPhase, panic_if_requested};
 use litequic_config::Config;
 use litequic_net::{Steering, SteeringMask};
-use std::sync::Arc;
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 impl InheritedState {
     /// Creates the handover server of `sockets`, for the successor of this process.
@@ -40,7 +43,54 @@ impl InheritedState {
     }
 }
 
-/// Makes this process serve, and replaces `predecessor` if there is one.
+/// Socket at which the successor of this process takes over.
+#[derive(Debug)]
+pub(in crate::app) enum HandoverPath {
+    /// `admin.handover`, at which every new process looks for a running one.
+    Named(PathBuf),
+    /// A socket of this process alone, for the process that it starts itself.
+    Own(PathBuf),
+}
+
+impl HandoverPath {
+    /// Returns the path by `config`, or one beside the admin socket `admin`, if there is one. `None` as well where the
+    /// end of this process would end its service, successor included.
+    pub(in crate::app) fn choose_path(config: &Config, admin: Option<&Path>) -> Option<Self> {
+        if let Some(path) = &config.admin.handover {
+            return Some(Self::Named(path.clone()));
+        }
+        let process = std::process::id();
+        let is_first = process == CONTAINER_PROCESS || service::ends_with_process();
+        admin.filter(|_| !is_first).map(|admin| Self::Own(admin.with_file_name(format!("handover-{process}.sock"))))
+    }
+
+    pub(in crate::app) fn socket_path(&self) -> &Path {
+        let (Self::Named(path) | Self::Own(path)) = self;
+        path
+    }
+
+    /// Binds the socket of `server` under another name. `None` if that of this process alone cannot be bound.
+    ///
+    /// # Errors
+    ///
+    /// [`StartError::Handover`]
+    fn bind_for(self, server: &mut HandoverServer) -> Result<Option<Self>, StartError> {
+        match (server.bind_socket(&self), self) {
+            (Ok(()), path) => Ok(Some(path)),
+            (Err(source), Self::Named(path)) => Err(StartError::Handover { path, source }),
+            (Err(error), Self::Own(path)) => {
+                tracing::warn!(path = %path.display(), %error, "no hot upgrade: set admin.handover");
+                Ok(None)
+            }
+        }
+    }
+}
+
+/// Number of the first process of a container, with which the container ends.
+const CONTAINER_PROCESS: u32 = 1;
+
+/// Makes this process serve, and replaces `predecessor` if there is one. Returns the path of the socket for its own
+/// successor as well.
 ///
 /// # Errors
 ///
@@ -48,13 +98,14 @@ impl InheritedState {
 pub(in crate::app) async fn take_over(
     mut server: HandoverServer,
     predecessor: Option<&mut Predecessor>,
-    config: &Config,
+    path: Option<HandoverPath>,
     lifecycle: &Lifecycle,
-) -> Result<HandoverListener, StartError> {
-    let path = config.admin.handover.as_ref();
-    let failed = |source| StartError::Handover { path: path.cloned().unwrap_or_default(), source };
-    path.map_or(Ok(()), |path| server.bind_socket(path)).map_err(failed)?;
-    let publish = |server: &mut HandoverServer| path.map_or(Ok(()), |path| server.publish_socket(path)).map_err(failed);
+) -> Result<(HandoverListener, Option<PathBuf>), StartError> {
+    let path = path.map_or(Ok(None), |path| path.bind_for(&mut server))?.map(|path| path.socket_path().to_owned());
+    let failed = |source| StartError::Handover { path: path.clone().unwrap_or_default(), source };
+    let publish = |server: &mut HandoverServer| {
+        path.as_deref().map_or(Ok(()), |path| server.publish_socket(path)).map_err(failed)
+    };
     match predecessor {
         None => {
             if let Err(error) = server.steer() {
@@ -74,9 +125,9 @@ pub(in crate::app) async fn take_over(
             predecessor.confirm_ready().await?;
             if let Err(error) = publish(&mut server) {
                 // This process serves, and the predecessor drains already: an error must not end it.
-                tracing::error!(%error, "no other process can take over from this one: admin.handover is unavailable");
+                tracing::error!(%error, "no other process can take over from this one: its socket is unavailable");
             }
         }
     }
-    Ok(server.spawn_server(lifecycle.watch_phase()))
+    Ok((server.spawn_server(lifecycle.watch_phase()), path))
 }

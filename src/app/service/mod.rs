@@ -3,4 +3,6 @@
 mod notifications;
 mod notify_socket;
 
-pub(super) use notifications::{notify_main_process, notify_ready, notify_reloading, notify_stopping, run_watchdog};
+pub(super) use notifications::{
+    ends_with_process, notify_main_process, notify_ready, notify_reloading, notify_stopping, run_watchdog,
+};

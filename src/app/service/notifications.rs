@@ -26,6 +26,12 @@ const MAIN_PROCESS_TIMEOUT: Duration = Duration::from_secs(5);
 /// Delay between two attempts to notify the service manager.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
 
+/// Returns whether this process belongs to a service that ends with it, because the service manager gets no
+/// notifications: a unit without Type=notify (systemd.exec(5), `INVOCATION_ID`).
+pub(crate) fn ends_with_process() -> bool {
+    env::var_os("INVOCATION_ID").is_some() && env::var_os("NOTIFY_SOCKET").is_none()
+}
+
 /// Notifies that the service is up: units that wait for it may start.
 pub(crate) fn notify_ready() {
     send_states(&[NotifyState::Ready, NotifyState::Status("serving")], SEND_TIMEOUT);

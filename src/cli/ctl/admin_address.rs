@@ -1,8 +1,11 @@
 //! Parses the address of a running litequic that `--admin` names, or searches for one.
 
 use super::super::{exit::Exit, user::user_name};
-use super::failure::CtlFailure;
+use super::{CtlRequest, connect_and_exchange, failure::CtlFailure};
+use futures_util::future::join_all;
+use litequic_admin as admin;
 use std::{
+    ffi::OsString,
     fmt::{self, Write as _},
     fs,
     io::{self, ErrorKind},
@@ -10,11 +13,17 @@ use std::{
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     str::FromStr,
+    time::Duration,
 };
-use tokio::net::{TcpStream, UnixStream};
+use tokio::{
+    net::{TcpStream, UnixStream},
+    time::timeout,
+};
 
 /// `admin.listen` of examples and packages: tried if no socket answers.
 const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9443);
+/// Timeout of the question to each of several processes who it is.
+const IDENTIFY_TIMEOUT: Duration = Duration::from_secs(2);
 /// Valid forms of an address, for messages.
 const EXPECTED: &str = "a path, ADDRESS:PORT, :PORT, localhost:PORT or http://ADDRESS:PORT";
 
@@ -117,18 +126,50 @@ pub(super) struct FoundAdmin {
     pub(super) missed: Vec<FailedAttempt>,
 }
 
-/// Searches for a running litequic: at `sockets`, then at [`DEFAULT_ADDRESS`].
+/// A default socket that a litequic serves.
+struct ServedSocket {
+    path: PathBuf,
+    /// Process ID and configuration file, if it answered.
+    process: Option<String>,
+}
+
+impl ServedSocket {
+    /// Asks the process at `path`, which accepts connections, who it is.
+    async fn identify(path: PathBuf) -> Self {
+        let place = AdminAddress::Socket(path.clone());
+        let answer = timeout(IDENTIFY_TIMEOUT, connect_and_exchange(&place, &CtlRequest::read("/healthz"), None)).await;
+        Self { path, process: answer.ok().and_then(Result::ok).and_then(|answer| answer.process) }
+    }
+
+    /// Whether the process runs by the configuration `file`.
+    fn has_config(&self, file: &Path) -> bool {
+        let own = self.process.as_ref().and_then(|process| process.split_once(", ")).map(|(_, own)| Path::new(own));
+        let resolved = |path: &Path| fs::canonicalize(path).ok();
+        own.is_some_and(|own| {
+            std::path::absolute(file).is_ok_and(|file| file == own)
+                || resolved(own).is_some_and(|own| resolved(file) == Some(own))
+        })
+    }
+}
+
+/// Searches for a running litequic: at the default sockets of the environment, then at [`DEFAULT_ADDRESS`]; only for
+/// that of the configuration `file`, if there is one.
 ///
 /// # Errors
 ///
 /// There is none, there are several, or this user may not reach it.
-pub(super) async fn find_admin(sockets: Vec<PathBuf>) -> Result<FoundAdmin, CtlFailure> {
+pub(super) async fn find_admin(
+    variable: impl Fn(&str) -> Option<OsString>,
+    file: Option<&Path>,
+) -> Result<FoundAdmin, CtlFailure> {
     let (mut found, mut missed) = (Vec::new(), Vec::new());
-    for path in sockets {
+    for path in admin::default_socket_directories(variable).iter().flat_map(|directory| admin::sockets_in(directory)) {
         match UnixStream::connect(&path).await {
-            Ok(stream) => found.push((path, stream.peer_cred().ok().and_then(|peer| peer.pid()))),
-            // The backlog is full: the request reports that.
-            Err(error) if error.kind() == ErrorKind::WouldBlock => found.push((path, None)),
+            // With a full backlog, the request reports that.
+            Ok(_) => found.push(path),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => found.push(path),
+            // A process was killed, and its socket is left.
+            Err(_) if !path.ends_with(admin::SOCKET_NAME) => {}
             Err(error) => {
                 missed.push(FailedAttempt {
                     place: AdminAddress::Socket(path),
@@ -138,16 +179,11 @@ pub(super) async fn find_admin(sockets: Vec<PathBuf>) -> Result<FoundAdmin, CtlF
             }
         }
     }
-    if found.len() > 1 {
-        let mut text = "several litequic processes run; select one with --admin PATH:".to_owned();
-        for (path, process) in &found {
-            let process = process.map_or_else(String::new, |process| format!(" (process {process})"));
-            // Writing to a String cannot fail.
-            let _ = write!(text, "\n  {}{process}", path.display());
-        }
-        return Err(CtlFailure { exit: Exit::Usage, why: text });
+    if found.len() > 1 || file.is_some() {
+        let served = join_all(found.into_iter().map(ServedSocket::identify)).await;
+        return select_socket(served, missed, file);
     }
-    if let Some((path, _)) = found.pop() {
+    if let Some(path) = found.pop() {
         return Ok(FoundAdmin { place: AdminAddress::Socket(path), missed });
     }
     let usual = AdminAddress::Tcp(DEFAULT_ADDRESS.to_string());
@@ -158,6 +194,36 @@ pub(super) async fn find_admin(sockets: Vec<PathBuf>) -> Result<FoundAdmin, CtlF
             Err(not_found_failure(&missed))
         }
     }
+}
+
+/// Selects the only one of `served` that runs by the configuration `file`, or the only one.
+fn select_socket(
+    served: Vec<ServedSocket>,
+    missed: Vec<FailedAttempt>,
+    file: Option<&Path>,
+) -> Result<FoundAdmin, CtlFailure> {
+    let (mut meant, others): (Vec<_>, Vec<_>) =
+        served.into_iter().partition(|socket| file.is_none_or(|file| socket.has_config(file)));
+    let (exit, mut why, listed) = match (meant.len(), file) {
+        (1, _) => {
+            let place = AdminAddress::Socket(meant.remove(0).path);
+            return Ok(FoundAdmin { place, missed });
+        }
+        (0, Some(file)) => {
+            let why = format!("no litequic with a default socket runs by {}", file.display());
+            (Exit::Unavailable, why, others)
+        }
+        _ => {
+            let why = "several litequic processes run; select one with --config FILE or --admin PATH:".to_owned();
+            (Exit::Usage, why, meant)
+        }
+    };
+    for ServedSocket { path, process } in listed {
+        let process = process.as_deref().unwrap_or("unknown");
+        // Writing to a String cannot fail.
+        let _ = write!(why, "\n  {}: process {process}", path.display());
+    }
+    Err(CtlFailure { exit, why })
 }
 
 /// Reason of a failed connection, in few words.

@@ -1,11 +1,12 @@
 //! Sends a request to a running litequic and receives its whole answer.
 
 use super::{
+    CtlRequest,
     admin_address::{self, AdminAddress, FoundAdmin},
     failure::CtlFailure,
 };
 use bytes::Bytes;
-use http::{Method, Request, StatusCode, header};
+use http::{HeaderMap, Request, StatusCode, header};
 use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
 use hyper::body::Body;
 use hyper_util::rt::TokioIo;
@@ -24,6 +25,8 @@ pub(super) struct AdminAnswer {
     pub(super) body: Bytes,
     /// Whether `Server` names litequic; otherwise the field is missing.
     pub(super) is_signed: bool,
+    /// Process ID and configuration file, if `is_signed`.
+    pub(super) process: Option<String>,
 }
 
 impl AdminAnswer {
@@ -73,15 +76,14 @@ impl NoAnswer {
     }
 }
 
-/// Builds a request for a resource, with `order` as its query.
+/// Builds `request` to the litequic at `place`.
 pub(super) fn build_request(
     place: &AdminAddress,
-    method: Method,
-    path: &str,
-    order: Option<&str>,
+    request: &CtlRequest,
     token: Option<&Token>,
 ) -> Result<Request<Empty<Bytes>>, NoAnswer> {
-    let path = order.map_or_else(|| path.to_owned(), |order| format!("{path}?{order}"));
+    let CtlRequest { method, path, query } = request;
+    let path = query.as_ref().map_or_else(|| (*path).to_owned(), |query| format!("{path}?{query}"));
     let mut request = Request::builder().method(method).uri(path).header(header::HOST, place.host_header());
     if let Some(token) = token.filter(|_| place.takes_token()) {
         request = request.header(header::AUTHORIZATION, token.authorization_value());
@@ -95,6 +97,11 @@ pub(super) fn connection_error(error: &hyper::Error) -> NoAnswer {
         NoAnswer::Cut(_) if error.source().is_none_or(|source| !source.is::<io::Error>()) => NoAnswer::NotLitequic,
         other => other,
     }
+}
+
+/// Process ID and configuration file of the litequic that answered.
+pub(super) fn answered_process(headers: &HeaderMap) -> Option<String> {
+    headers.get(admin::PROCESS_FIELD).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
 }
 
 /// Sends `request`, and returns the answer of a litequic, or of a program that does not name itself.
@@ -112,13 +119,13 @@ where
         if !is_signed && (server.is_some() || is_too_long) {
             return Err(NoAnswer::NotLitequic);
         }
-        let status = answer.status();
+        let (status, process) = (answer.status(), answered_process(answer.headers()));
         let body = Limited::new(answer.into_body(), MAX_ANSWER_BYTES).collect().await;
         let body = body.map_err(|error| match error.downcast_ref::<LengthLimitError>() {
             Some(_) => NoAnswer::Cut(format!("the answer has more than {} MiB", MAX_ANSWER_BYTES >> 20)),
             None => NoAnswer::Cut(format!("the answer was cut off: {error}")),
         });
-        Ok(AdminAnswer { status, body: body?.to_bytes(), is_signed })
+        Ok(AdminAnswer { status, body: body?.to_bytes(), is_signed, process })
     };
     // The answer is complete before the connection's task may end.
     tokio::pin!(answer, connection);

@@ -1,14 +1,15 @@
 //! Runs `litequic ctl qlog`: writes the log of each connection to a file or to standard output, as it arrives.
 
 use super::{
+    CtlRequest,
     admin_address::{AdminConnection, FoundAdmin},
-    exchange::{NoAnswer, build_request, connection_error},
+    exchange::{NoAnswer, answered_process, build_request, connection_error},
     failure::CtlFailure,
     status::grouped_number,
 };
 use crate::cli::exit::{Exit, exit_with_error, print_stdout};
 use bytes::Bytes;
-use http::{Method, Request};
+use http::Request;
 use http_body_util::{BodyExt, Empty};
 use hyper_util::rt::TokioIo;
 use litequic_admin::{QlogOrder, Token};
@@ -46,7 +47,7 @@ pub(super) async fn record_logs(
         return exit_with_error(Exit::Output, format_args!("{} exists already", path.display()));
     }
     let asked = async {
-        let request = build_request(&found.place, Method::POST, "/qlog", Some(&order.to_string()), token)?;
+        let request = build_request(&found.place, &CtlRequest::change("/qlog", Some(order.to_string())), token)?;
         match found.place.connect_admin().await {
             Ok(AdminConnection::Unix(stream)) => receive_logs(stream, request, order, &mut logs).await,
             Ok(AdminConnection::Tcp(stream)) => receive_logs(stream, request, order, &mut logs).await,
@@ -92,8 +93,10 @@ where
         return Ok(Err(CtlFailure { exit: Exit::Status, why }));
     }
     let which = if order.next { "the next connection" } else { "open connections" };
+    let process = answered_process(&head.headers).map_or_else(String::new, |process| format!("process {process}: "));
     // A closed standard error loses only this line.
-    let _ = writeln!(io::stderr(), "logging {which} of {} for {} s at most", order.client, order.time.as_secs());
+    let _ =
+        writeln!(io::stderr(), "{process}logging {which} of {} for {} s at most", order.client, order.time.as_secs());
     let reading = async {
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| NoAnswer::Cut(format!("the log was cut off: {error}")))?;

@@ -93,6 +93,13 @@ impl<'a> StatusView<'a> {
             parts.push(StyledText::unstyled(format!("  older processes: {older}")).with_tone(Tone::Warning));
         }
         screen.add_line(parts);
+        if let (Some(process), Some(file)) = (now.process.id, &now.configuration.file) {
+            let user =
+                now.process.user.as_ref().map_or_else(String::new, |user| format!(" of {}", strip_controls(user)));
+            for line in screen.wrap_words(&format!("process {process}{user}, {}", strip_controls(file))) {
+                screen.add_line(vec![StyledText::unstyled(line)]);
+            }
+        }
         for problem in &now.problems {
             for (row, line) in screen.wrap_words(&text_or_dash(Some(problem))).iter().take(MAX_ROWS).enumerate() {
                 let mark = if row == 0 { "! " } else { "  " };

@@ -22,6 +22,7 @@ async fn start(surface: Surface, limits: AdminLimits) -> Admin {
     let mut registry = MetricsRegistry::default();
     registry.register_group(metrics.clone());
     let state = Arc::new(AdminState {
+        identity: crate::ProcessIdentity::default(),
         registry,
         control: Arc::default(),
         metrics: Arc::clone(&metrics),

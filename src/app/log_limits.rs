@@ -1,4 +1,5 @@
-//! Logs the limits in force in one line at the start: those of the configuration, and those derived from the system.
+//! Logs the limits in force in one line at the start: those that are derived from the system, and those of the
+//! configuration that are not the defaults.
 
 use super::descriptors::DescriptorPlan;
 use crate::app::memory_limit;
@@ -8,21 +9,18 @@ use litequic_resources::{
     memory::{MemoryGauge, MemoryReading, MemoryStep},
 };
 
-/// Logs the limits in force. Limits of connections, handshakes, tunnels, buffers and origins are per worker;
-/// descriptors are those of the process, by `plan`.
+/// Logs the limits in force. Buffers and origins' connections are per worker; descriptors are those of the process, by
+/// `plan`.
 pub(super) fn log_limits_in_force(config: &Config, plan: &DescriptorPlan) {
     let &DescriptorPlan { division, derived, workers, .. } = plan;
     let limits = &config.limits;
     let memory = memory_limit::allowed_memory(limits.memory);
+    let changed = config.changed_limits().into_iter().map(|(key, value)| format!("{key} = {value}"));
+    let changed = Some(changed.collect::<Vec<_>>().join(", ")).filter(|changed| !changed.is_empty());
     let [worker_send_buffer, worker_receive_buffer] = worker_budgets(limits, memory, workers);
     tracing::info!(
         workers,
-        max_connections = limits.max_connections,
-        max_handshakes = limits.max_handshakes,
-        max_tunnels = limits.max_tunnels,
-        max_streams = limits.max_streams,
-        max_header_bytes = limits.max_header_bytes,
-        max_body_bytes = limits.max_body_bytes,
+        changed,
         worker_send_buffer,
         worker_receive_buffer,
         memory,

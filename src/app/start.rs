@@ -238,7 +238,6 @@ impl BoundStart<'_> {
         if options.memory.is_none() {
             tasks.spawn(memory_watch::watch_memory(in_force.clone(), gauge, lifecycle.watch_phase()));
         }
-        log_limits::log_limits_in_force(config, &in_force.shared.plan_for(config));
         if let Some(server_id) = &config.listen.server_id {
             let (id, layout) = (server_id.hex_digits(), server_id.describe_layout());
             tracing::info!(server_id = id, layout, "connection IDs contain this server's ID, for load balancers");
@@ -256,6 +255,7 @@ impl BoundStart<'_> {
         let socket = admin_socket.as_ref().map(|path| path.display().to_string());
         let admin_addresses = [admin_address.map(|address| address.to_string()), socket];
         addresses.log_ready(&in_force.config.load(), &in_force.resolver.current_store(), admin_addresses);
+        log_limits::log_limits_in_force(config, &in_force.shared.plan_for(config));
         let watchdog = JoinSet::from_iter([service::run_watchdog(heartbeats, handover.wait_for_handover())]);
         service::notify_ready();
         Ok(RunningProcess {

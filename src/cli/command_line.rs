@@ -2,7 +2,9 @@
 
 use super::exit::{self, Exit};
 use super::version::VERSION;
-use super::{check, completions, ctl, demo, example, get, manual, panic, password, probe, reference, run, schema};
+use super::{
+    certificate, check, completions, ctl, demo, example, get, manual, panic, password, probe, reference, run, schema,
+};
 use crate::app;
 use clap::{CommandFactory, Parser, Subcommand, error::ErrorKind};
 use clap_complete::Shell;
@@ -48,6 +50,8 @@ enum CliCommand {
     Password(password::PasswordArguments),
     /// Print an example of a configuration.
     Example(example::ExampleArguments),
+    /// Write a certificate for development, signed by an authority of this machine.
+    Certificate(certificate::CertificateArguments),
     /// Print the configuration's JSON schema.
     Schema,
     /// Print a shell's completion script.
@@ -130,6 +134,7 @@ pub fn main(release: fn()) -> ExitCode {
         CliCommand::Probe(arguments) => probe::print_probe(arguments),
         CliCommand::Password(arguments) => password::print_password_line(&arguments),
         CliCommand::Example(arguments) => example::print_example(&arguments),
+        CliCommand::Certificate(arguments) => certificate::write_certificate(arguments),
         CliCommand::Schema => schema::print_schema(),
         CliCommand::Completions { shell } => completions::print_completions(shell, CommandLine::command()),
         CliCommand::Manual { out } => manual::write_manual(&out, CommandLine::command()),

@@ -163,7 +163,6 @@ enum CtlCommand {
     /// maintenance.
     Maintenance {
         /// on: answer 503. off: serve the routes again.
-        #[arg(requires = "state")]
         state: Option<OnOff>,
         /// The name of a route, or a host for all its routes that have an origin. Without it, all routes that have an
         /// origin.

@@ -50,5 +50,5 @@ fn list_examples() -> String {
         format!("{name:<12} {about}\n")
     };
     let lines: String = ExampleConfig::value_variants().iter().map(line).collect();
-    format!("{lines}\nlitequic example sidecar > litequic.toml; litequic check litequic.toml\n")
+    format!("{lines}\nlitequic example sidecar > litequic.toml; litequic certificate; litequic check litequic.toml\n")
 }

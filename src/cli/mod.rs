@@ -2,6 +2,7 @@
 #![expect(clippy::disallowed_types, reason = "hyper and h2 have their fields in it")]
 
 mod advice;
+pub mod certificate;
 pub mod check;
 mod command_line;
 pub mod completions;

@@ -101,7 +101,7 @@ async fn ctl_tells_status_and_configuration_reloads_and_drains() {
     assert_eq!(setup.ctl("ready", &[]).success(), "ready\n");
     assert_eq!(setup.ctl("health", &[]).success(), "ok\n");
 
-    assert_eq!(setup.ctl("reload", &[]).success(), "nothing has changed\n");
+    assert_eq!(setup.ctl("reload", &[]).answer(), "nothing has changed\n");
     let file = setup.path("litequic.toml");
     let good = fs::read_to_string(&file).unwrap();
     fs::write(&file, format!("{good}[limits]\nmax_headers = 0\n[timeouts]\nidle = \"x\"\n")).unwrap();
@@ -117,7 +117,7 @@ async fn ctl_tells_status_and_configuration_reloads_and_drains() {
     );
     fs::write(&file, format!("{good}[limits]\nmax_headers = 7\n")).unwrap();
     // A change of the file is noticed by itself too, but not within half a second.
-    let changed = setup.ctl("reload", &[]).success();
+    let changed = setup.ctl("reload", &[]).answer();
     assert!(
         changed == "limits.max_headers: 99 → 7\n" || changed.starts_with("nothing has changed since "),
         "{changed}"
@@ -125,7 +125,7 @@ async fn ctl_tells_status_and_configuration_reloads_and_drains() {
     let config: Json = serde_json::from_str(&setup.ctl("config", &[]).success()).unwrap();
     assert_eq!(config["limits.max_headers"], "7");
 
-    assert_eq!(setup.ctl("drain", &[]).success(), "draining\n");
+    assert_eq!(setup.ctl("drain", &[]).answer(), "draining\n");
     assert_eq!(setup.process.end().code, Some(0));
 }
 
@@ -156,7 +156,7 @@ async fn ctl_shows_the_status_again_and_again() {
     // One after the other, until litequic is gone, and then that.
     watch.await_stdout("litequic 0");
     watch.await_stdout("\n\nlitequic 0");
-    assert_eq!(setup.ctl("drain", &[]).success(), "draining\n");
+    assert_eq!(setup.ctl("drain", &[]).answer(), "draining\n");
     assert_eq!(setup.process.end().code, Some(0));
     watch.await_stdout(&format!("litequic: no running litequic was found: not at {admin} (nothing listens)\n"));
 }
@@ -167,7 +167,7 @@ async fn the_log_has_admin_addresses_and_limits_at_start() {
     let probes = SocketAddr::from((Ipv4Addr::LOCALHOST, free_tcp_port()));
     let more = format!("admin.probes = \"{probes}\"\nlimits.max_connections = 77\nlimits.memory = \"64 MiB\"");
     let setup = Setup::new(origin.address, &more);
-    // They stand before the line that was waited for.
+    setup.process.await_stderr("limits in force");
     let log = setup.process.stderr();
     let events: Vec<Json> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let found = |key: &str| events.iter().find(|event| event["key"] == key).unwrap_or_else(|| panic!("{key} in {log}"));
@@ -177,7 +177,8 @@ async fn the_log_has_admin_addresses_and_limits_at_start() {
     }
     let limits: Vec<_> = events.iter().filter(|event| event["message"] == "limits in force").collect();
     let [limits] = limits.as_slice() else { panic!("one line in {log}") };
-    assert_eq!((&limits["workers"], &limits["max_connections"]), (&2.into(), &77.into()));
+    let changed = "limits.max_connections = 77, limits.memory = 64 MiB";
+    assert_eq!((&limits["workers"], &limits["changed"]), (&2.into(), &changed.into()));
     // A cgroup may allow even less; of what there is each worker has an eighth for each of the two.
     let memory = limits["memory"].as_u64().unwrap();
     assert!(memory <= 64 << 20, "{limits}");
@@ -206,7 +207,7 @@ async fn with_a_token_nothing_is_told_or_done_without_it() {
     }
     let (status, _) = crate::drain::ask(setup.admin, "GET /readyz").await;
     assert_eq!(status, 200, "probes need none");
-    assert_eq!(setup.ctl("drain", &["--token-file", &token]).success(), "draining\n");
+    assert_eq!(setup.ctl("drain", &["--token-file", &token]).answer(), "draining\n");
     let ended = setup.process.end();
     assert_eq!(ended.code, Some(0));
     assert!(!ended.stderr.contains(TOKEN), "{}", ended.stderr);
@@ -284,7 +285,7 @@ async fn the_status_page_shows_in_a_browser_what_litequic_does() {
     let Some(program) = needs::program("chromium") else { return };
     let shop = "routes = [{ name = \"shop\", path_prefix = \"/shop\", origin = \"origin\" }]";
     let setup = Setup::new(origin::demo().await, shop);
-    setup.ctl("maintenance", &["on", "--route", "shop", "--retry-after", "600"]).success();
+    setup.ctl("maintenance", &["on", "--route", "shop", "--retry-after", "600"]).answer();
     let url = format!("https://{}/bytes/2M", setup.process.address());
     // The origin needs this thread.
     let load =
@@ -418,8 +419,8 @@ async fn take_pictures(folder: PathBuf) {
     let key = KeyPair::generate().unwrap();
     fs::write(setup.path("tls.crt"), parameters.self_signed(&key).unwrap().pem()).unwrap();
     fs::write(setup.path("tls.key"), key.serialize_pem()).unwrap();
-    setup.ctl("reload", &[]).success();
-    setup.ctl("maintenance", &["on", "--route", "shop", "--retry-after", "600"]).success();
+    setup.ctl("reload", &[]).answer();
+    setup.ctl("maintenance", &["on", "--route", "shop", "--retry-after", "600"]).answer();
 
     let own = format!("{} get --insecure --output /dev/null", litequic_program().display());
     let curl = "curl -sk --output /dev/null";
@@ -481,7 +482,7 @@ async fn the_status_page_begins_with_what_is_wrong() {
     fs::write(&file, format!("{good}[limits]\nmax_headers = 0\n")).unwrap();
     assert_eq!(setup.ctl("reload", &[]).code, Some(1));
     let screen = setup.ctl("status", &[]).success();
-    let problems: Vec<&str> = screen.lines().skip(1).take(2).collect();
+    let problems: Vec<&str> = screen.lines().skip(2).take(2).collect();
     assert_eq!(problems[0], "! no healthy server of origin origin: the origin refused the connection", "{screen}");
     assert_eq!(problems[1], "! the last reload was rejected", "{screen}");
 

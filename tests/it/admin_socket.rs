@@ -62,9 +62,17 @@ impl Setup {
         process
     }
 
-    /// `litequic ctl` with nothing but what the environment has.
+    /// `litequic ctl` with nothing but what the environment has. It looks at no other place of this machine.
     fn ctl(&self, arguments: &[&str]) -> Ended {
-        Process::spawn(self.command(&[&["ctl"], arguments].concat())).end()
+        let mut command = self.command(&[&["ctl"], arguments].concat());
+        command.env("RUNTIME_DIRECTORY", self.socket().parent().unwrap());
+        Process::spawn(command).end()
+    }
+
+    /// The beginning of the answer of `process` to a request that changes something.
+    fn answered_by(&self, process: &Process) -> String {
+        let folder = fs::canonicalize(self.folder.path()).unwrap();
+        format!("process {}, {}\n", process.id(), folder.join("litequic.toml").display())
     }
 
     fn status(&self, arguments: &[&str]) -> Json {
@@ -97,37 +105,59 @@ async fn ctl_works_with_nothing_configured() {
     // Neither the token nor a rule of Host.
     assert_eq!(setup.status(&[])["phase"], "ready");
     assert_eq!(setup.ctl(&["health"]).success(), "ok\n");
-    assert_eq!(setup.ctl(&["reload"]).success(), "nothing has changed\n");
+    let answered = setup.answered_by(&process);
+    assert_eq!(setup.ctl(&["reload"]).success(), format!("{answered}nothing has changed\n"));
     let mut stream = UnixStream::connect(&socket).unwrap();
     stream.write_all(b"GET /config HTTP/1.1\r\nHost: rebound.test\r\nConnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.contains("\r\nserver: litequic\r\n"), "{answer}");
 
-    assert_eq!(setup.ctl(&["drain"]).success(), "draining\n");
+    assert_eq!(setup.ctl(&["drain"]).success(), format!("{answered}draining\n"));
     assert_eq!(process.end().code, Some(0));
     assert_eq!(fs::read_dir(socket.parent().unwrap()).unwrap().count(), 0, "the file goes with its process");
 }
 
 #[tokio::test]
-async fn a_second_litequic_starts_unless_its_named_socket_is_taken() {
-    let setup = Setup::new("").await;
+async fn a_second_litequic_has_a_socket_of_its_own_and_ctl_acts_on_the_one_that_is_named() {
+    let (setup, other) = (Setup::new("").await, Setup::new("").await);
     let first = setup.run();
-    let socket = setup.socket();
-    let taken = format!("process {} answers there", first.id());
-    let other = Setup::new("").await;
+    let (socket, taken) = (setup.socket(), format!("process {} answers there", first.id()));
     let second = {
         let mut command = other.command(&["run", "--config", "litequic.toml"]);
         command.env("XDG_RUNTIME_DIR", setup.runtime.path());
         Process::spawn(command)
     };
     second.address();
-    let log = second.stderr();
-    let line = log.lines().find(|line| line.contains("no admin socket")).unwrap();
-    let event: Json = serde_json::from_str(line).unwrap();
-    assert_eq!((&event["level"], &event["error"]), (&"WARN".into(), &taken.as_str().into()), "{event}");
-    assert_eq!(event["path"], socket.to_str().unwrap());
-    assert!(second.end_by("TERM").code == Some(0) && socket.exists(), "the file is the first's");
+    let own = socket.with_file_name(format!("admin-{}.sock", second.id()));
+    second.await_stderr(&format!("{taken}: this process has an admin socket of its own"));
+    let (by_first, by_second) = (setup.answered_by(&first), other.answered_by(&second));
+    for what in [&["drain"][..], &["status"], &["reload"]] {
+        let ended = setup.ctl(what);
+        let expected = format!(
+            "litequic: several litequic processes run; select one with --config FILE or --admin PATH:\n  {}: {by_first}  \
+             {}: {by_second}",
+            socket.display(),
+            own.display()
+        );
+        assert_eq!((ended.code, ended.stderr), (Some(64), expected));
+    }
+    let file = other.text("litequic.toml");
+    assert_eq!(setup.ctl(&["reload", "--config", &file]).success(), format!("{by_second}nothing has changed\n"));
+    assert_eq!(
+        setup.ctl(&["--config", "litequic.toml", "http3", "on"]).success(),
+        format!("{by_first}HTTP/3 is on, as configured\n")
+    );
+    let refused = setup.ctl(&["maintenance", "on", "--route", "absent", "--admin", own.to_str().unwrap()]);
+    assert!(refused.code == Some(1) && refused.stderr.contains(by_second.trim_end()), "{refused:?}");
+    let refused = setup.ctl(&["drain", "--config", "other.toml"]);
+    assert!(
+        refused.code == Some(69) && refused.stderr.contains("no litequic with a default socket runs by other.toml\n"),
+        "{refused:?}"
+    );
+    assert!(setup.ctl(&["drain", "--config", &file]).success().starts_with(&by_second));
+    assert!(second.end().code == Some(0) && socket.exists() && !own.exists(), "the file is the first's");
+    assert_eq!(setup.ctl(&["ready"]).success(), "ready\n");
 
     let named = Setup::new(&format!("admin.socket = {socket:?}")).await;
     let ended = Process::spawn(named.command(&["run", "--config", "litequic.toml"])).end();
@@ -136,28 +166,10 @@ async fn a_second_litequic_starts_unless_its_named_socket_is_taken() {
     assert!(ended.reason().ends_with(&reason), "{ended:?}");
 
     let named = Setup::new("admin.socket = \"own.sock\"").await;
-    let third = named.run();
+    let _third = named.run();
     for admin in [named.text("own.sock"), "./own.sock".into()] {
         assert_eq!(named.status(&["--admin", &admin])["phase"], "ready");
     }
-    // Nothing is at its default place.
-    let several = Process::spawn({
-        let mut command = named.command(&["ctl", "status"]);
-        fs::create_dir(named.runtime.path().join("litequic")).unwrap();
-        std::os::unix::fs::symlink(named.text("own.sock"), named.socket()).unwrap();
-        command.env("RUNTIME_DIRECTORY", socket.parent().unwrap());
-        command
-    });
-    let expected = format!(
-        "litequic: several litequic processes run; select one with --admin PATH:\n  {} (process {})\n  {} (process \
-         {})\n",
-        socket.display(),
-        first.id(),
-        named.socket().display(),
-        third.id()
-    );
-    let ended = several.end();
-    assert_eq!((ended.code, ended.stderr), (Some(64), expected));
     drop(first);
     assert!(socket.exists(), "a process that was killed leaves its file");
     let again = setup.run();
@@ -167,7 +179,7 @@ async fn a_second_litequic_starts_unless_its_named_socket_is_taken() {
 }
 
 #[tokio::test]
-async fn one_of_two_concurrent_starts_gets_the_default_socket() {
+async fn of_two_concurrent_starts_one_gets_the_default_socket_and_the_other_its_own() {
     let (setup, other) = (Setup::new("").await, Setup::new("").await);
     let both = [&setup, &other].map(|own| {
         let mut command = own.command(&["run", "--config", "litequic.toml"]);
@@ -175,14 +187,34 @@ async fn one_of_two_concurrent_starts_gets_the_default_socket() {
         Process::spawn(command)
     });
     for process in &both {
-        process.address();
+        process.await_stderr("\"admin.socket\"");
     }
-    let (without, with): (Vec<_>, Vec<_>) =
-        both.into_iter().partition(|process| process.stderr().contains("no admin socket"));
-    let ([without], [with]) = (&without[..], &with[..]) else { panic!("{} without a socket", without.len()) };
-    assert!(without.stderr().contains(&format!("process {} answers there", with.id())), "{}", without.stderr());
-    assert!(with.stderr().contains("\"admin.socket\""), "{}", with.stderr());
-    assert_eq!(setup.ctl(&["ready"]).success(), "ready\n");
+    let own = both.each_ref().map(|process| setup.socket().with_file_name(format!("admin-{}.sock", process.id())));
+    assert!(setup.socket().exists() && own.iter().filter(|own| own.exists()).count() == 1, "{own:?}");
+    for config in [&setup, &other].map(|setup| setup.text("litequic.toml")) {
+        assert_eq!(setup.ctl(&["ready", "--config", &config]).success(), "ready\n");
+    }
+}
+
+/// An upgrade with nothing configured for it: the new process is started by the old one.
+#[tokio::test]
+async fn sigusr2_starts_a_process_that_takes_over() {
+    let setup = Setup::new("timeouts.drain_grace = \"0s\"").await;
+    let old = setup.run();
+    let sockets = || fs::read_dir(setup.socket().parent().unwrap()).unwrap().map(|entry| entry.unwrap().file_name());
+    assert_eq!(sockets().count(), 2);
+    // A process that an operator starts takes nothing over: its addresses are in use.
+    let ended = Process::spawn(setup.command(&["run", "--config", "litequic.toml"])).end();
+    assert!(ended.code == Some(69) && ended.stderr.contains("in use"), "{ended:?}");
+    old.signal("USR2");
+    old.await_stderr("took over: the previous process drains and ends");
+    let generation = || (0..100).map(|_| setup.status(&[])["generation"].clone()).find(|generation| *generation == 1);
+    assert!(generation().is_some());
+    assert_eq!(sockets().count(), 2, "those of the new process");
+    // The new process has the old one's outputs.
+    setup.ctl(&["drain"]).success();
+    assert_eq!(old.end().code, Some(0));
+    assert_eq!(sockets().count(), 0);
 }
 
 #[tokio::test]

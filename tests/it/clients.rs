@@ -249,7 +249,7 @@ async fn ctl_close_ends_connections_by_goaway_after_their_requests() {
     let mut handshake = TcpStream::connect(litequic.tcp[0]).await.unwrap();
     litequic.wait_until("TCP", |worker| worker.tcp.tcp_connections_open.get(), |open| open == 3).await;
 
-    let closed = ctl(&litequic, &["close", "127.0.0.1"]).await.success();
+    let closed = ctl(&litequic, &["close", "127.0.0.1"]).await.answer();
     assert_eq!(closed, "5 connections of 127.0.0.1 end once their requests have ended\n");
     assert_eq!(within("the idle one's end", idle.quic.closed()).await, NO_ERROR);
     assert!(client::body(&mut stream).await.ends_with(b"drop 9\n"));
@@ -301,7 +301,7 @@ async fn closing_at_once_ends_requests_too() {
     assert_eq!(close(&litequic, &format!("client={name}&now=on")).await.1, format!("closed 1 connection of {name}\n"));
     let (rest, is_complete) = over_http1.rest().await;
     assert!(!rest.ends_with("0\r\n\r\n") && !is_complete, "{rest}");
-    let closed = ctl(&litequic, &["close", "127.0.0.0/8", "--all", "--now"]).await.success();
+    let closed = ctl(&litequic, &["close", "127.0.0.0/8", "--all", "--now"]).await.answer();
     assert_eq!(closed, "closed 3 connections of 127.0.0.0/8\n");
     assert_eq!(within("the end of a download", client.quic.closed()).await, NO_ERROR);
     assert_eq!(within("the end of an upload", upload.quic.closed()).await, NO_ERROR);

@@ -58,7 +58,8 @@ fn open_files(process: &Process) -> Vec<u32> {
 async fn start(setup: &Setup, limits: (u32, u32), more: &str) -> Process {
     setup.write(origin::demo().await, more);
     let process = Process::spawn(limited(limits.0, limits.1, &["run", "--config", &setup.path("litequic.toml")]));
-    process.address();
+    // The last line of the start.
+    process.await_stderr("limits in force");
     process
 }
 

@@ -147,11 +147,13 @@ impl AdminResource {
 /// Answers one request to an address of `surface`.
 pub(super) async fn answer_admin_request(state: &AdminState, surface: Surface, request: &Parts) -> AdminResponse {
     let mut answer = answer_resource(state, surface, request).await;
-    let process = format!("{}, {}", std::process::id(), state.identity.config);
+    // Who may not ask learns nothing of the process.
+    let is_told = surface != Surface::Probes
+        && !matches!(answer.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::NOT_FOUND);
+    let (process, config) = (std::process::id(), &state.identity.config);
+    let process = if config.is_empty() { process.to_string() } else { format!("{process}, {config}") };
     // A path with control characters is no value of a field.
-    if let Some(process) =
-        HeaderValue::from_maybe_shared(Bytes::from(process)).ok().filter(|_| surface != Surface::Probes)
-    {
+    if let Some(process) = HeaderValue::from_maybe_shared(Bytes::from(process)).ok().filter(|_| is_told) {
         answer.headers_mut().insert(super::PROCESS_FIELD, process);
     }
     answer

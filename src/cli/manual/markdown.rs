@@ -13,11 +13,16 @@ pub(super) fn append_sections(page: &mut Roff, name: &str) {
         let heading = texts.next().unwrap_or_default();
         for (_, text) in texts
             .filter_map(|text| text.split_once('\n'))
-            .filter(|(names, _)| names.split(' ').any(|page| page == name))
+            .filter(|(names, _)| names.split(' ').any(|pages| is_page(name, pages)))
         {
             append_markdown(page, &format!("# {heading}\n{text}"));
         }
     }
+}
+
+/// Whether `pages` is `name`, or the beginning of it and `*`.
+fn is_page(name: &str, pages: &str) -> bool {
+    pages.strip_suffix('*').map_or(pages == name, |beginning| name.starts_with(beginning))
 }
 
 /// Appends `markdown`: code spans are bold, links are their text.

@@ -43,7 +43,7 @@ async fn a_denied_client_loses_its_connections_until_it_is_allowed() {
     let (status, refused) = deny(&litequic, &OTHER.to_string(), "").await;
     assert_eq!(status, 422, "{refused}");
     assert!(refused.contains("loopback") && refused.contains("--force"), "{refused}");
-    let denied = ctl(&litequic, &["deny", "127.0.0.2", "--for", "1h", "--force"]).await.success();
+    let denied = ctl(&litequic, &["deny", "127.0.0.2", "--for", "1h", "--force"]).await.answer();
     assert!(denied.starts_with("127.0.0.2/32 is denied for 1h; closed 4 connections\n"), "{denied}");
     assert!(denied.contains("restart") && denied.contains("[[routes]]"), "{denied}");
     assert_eq!(within("the end of an idle one", client.quic.closed()).await, NO_ERROR);
@@ -67,7 +67,7 @@ async fn a_denied_client_loses_its_connections_until_it_is_allowed() {
     let (_, status) = ask(litequic.admin.unwrap(), "GET /status").await;
     assert_eq!(serde_json::from_str::<Json>(&status).unwrap()["denied_networks"], 1);
 
-    let allowed = ctl(&litequic, &["allow", "127.0.0.2"]).await.success();
+    let allowed = ctl(&litequic, &["allow", "127.0.0.2"]).await.answer();
     assert_eq!(allowed, "127.0.0.2/32 is allowed again\n");
     assert_eq!(ctl(&litequic, &["allow", "127.0.0.2"]).await.code, Some(1));
     assert_eq!(ctl(&litequic, &["denied"]).await.success(), "no network is denied\n");

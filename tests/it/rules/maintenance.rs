@@ -70,7 +70,7 @@ async fn maintenance_switches_routes_by_name_host_or_all() {
     let client = setup.client().await;
     assert_eq!(statuses(&client).await, [200, 200, 200, 200]);
 
-    let said = ctl(&setup, &["on", "--route", "shop", "--retry-after", "60"]).await.success();
+    let said = ctl(&setup, &["on", "--route", "shop", "--retry-after", "60"]).await.answer();
     assert_eq!(ctl(&setup, &[]).await.success(), said, "without a word it is shown, and nothing changes");
     assert_eq!(said, "shop answers 503, Retry-After: 60\n  shop\n");
     assert_eq!(statuses(&client).await, [200, 503, 200, 200]);
@@ -79,7 +79,7 @@ async fn maintenance_switches_routes_by_name_host_or_all() {
     assert!(answer.field("proxy-status").unwrap().contains("error=destination_unavailable"));
     process.await_stderr("maintenance switched on");
 
-    let said = ctl(&setup, &["on"]).await.success();
+    let said = ctl(&setup, &["on"]).await.answer();
     assert!(said.starts_with("all answers 503, Retry-After: 300\n"), "{said}");
     assert_eq!(statuses(&client).await, [503, 503, 503, 200], "what litequic answers itself goes on");
     let answer = client.get("/").await;
@@ -98,12 +98,12 @@ async fn maintenance_switches_routes_by_name_host_or_all() {
 
     assert_eq!(ctl(&setup, &["off", "--route", "shop"]).await.code, Some(0));
     assert_eq!(statuses(&client).await, [503, 503, 503, 200], "all still are");
-    assert_eq!(ctl(&setup, &["off"]).await.success(), "no route is in maintenance\n");
+    assert_eq!(ctl(&setup, &["off"]).await.answer(), "no route is in maintenance\n");
     assert_eq!(statuses(&client).await, [200, 200, 200, 200]);
     assert_eq!(setup.metric("litequic_maintenance_routes").await, 0);
     process.await_stderr("maintenance switched off");
 
-    let said = ctl(&setup, &["on", "--route", "LOCALHOST"]).await.success();
+    let said = ctl(&setup, &["on", "--route", "LOCALHOST"]).await.answer();
     assert_eq!(said, "LOCALHOST answers 503, Retry-After: 300\n  localhost/local\n");
     assert_eq!(statuses(&client).await, [200, 200, 503, 200]);
     assert_eq!(ctl(&setup, &["on", "--route", "*=/health"]).await.code, Some(0));

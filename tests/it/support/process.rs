@@ -60,6 +60,14 @@ impl Ended {
         assert_eq!(self.code, Some(0), "stdout: {}\nstderr: {}", self.stdout, self.stderr);
         self.stdout
     }
+
+    /// The answer of `litequic ctl` to a change, behind the line that names the process.
+    pub(crate) fn answer(self) -> String {
+        let all = self.success();
+        let (process, answer) = all.split_once('\n').unwrap();
+        assert!(process.starts_with("process "), "{all}");
+        answer.to_owned()
+    }
 }
 
 impl Output {

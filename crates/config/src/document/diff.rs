@@ -6,6 +6,7 @@ use crate::acme::Acme;
 use crate::certificates::CertificateFiles;
 use crate::config::Config;
 use crate::laboratory::Laboratory;
+use crate::limits::Limits;
 use crate::listen::Listen;
 use crate::reading::changes::{Changes, shorten_list};
 use crate::reading::rule_readers::{format_error_pages, format_header_rules};
@@ -62,6 +63,13 @@ impl Config {
         let summed = self.with_merged_rules();
         let all = summed.compare_all(&summed, Changes { lists_all: true, ..Changes::default() });
         all.into_iter().map(|ConfigChange { key, what }| (key, what)).collect()
+    }
+
+    /// Lists the keys of `[limits]` that do not have their defaults, each with its value.
+    pub fn changed_limits(&self) -> Vec<(String, String)> {
+        let with_limits = |limits| Self { limits, routes: Vec::new(), ..self.clone() }.keys_and_values();
+        let all = with_limits(self.limits).into_iter().zip(with_limits(Limits::default()));
+        all.filter(|(own, default)| own != default).map(|(own, _)| own).collect()
     }
 
     /// Merges the general header rules into each route.

@@ -109,7 +109,8 @@ impl Config {
     /// Returns the source of `address` in limits shared between sources; `None` if unlimited, such as a trusted proxy,
     /// which represents many clients.
     pub fn source_of_client(&self, address: IpAddr) -> Option<Network> {
-        self.sources.source_of_address(address, &self.trusted_proxies)
+        let mut exempt = self.sources.exempt.iter().chain(&self.trusted_proxies);
+        self.sources.source_of_address(address, || exempt.any(|network| network.contains_address(address)))
     }
 
     /// Whether responses on a connection from `address` are sent by their priorities. A trusted proxy forwards the

@@ -268,11 +268,10 @@ impl Limits {
 }
 
 impl Sources {
-    /// Returns the source of `address`; `None` if it is not limited.
-    pub fn source_of_address(&self, address: IpAddr, trusted_proxies: &[Network]) -> Option<Network> {
-        let is_in = |networks: &[Network]| networks.iter().any(|network| network.contains_address(address));
-        let free = !self.limited || is_in(&self.exempt) || is_in(trusted_proxies);
-        (!free).then(|| self.source_network(address))
+    /// Returns the source of `address`; `None` if it is not limited. `is_exempt`: whether it is in [`Self::exempt`] or
+    /// one of a trusted proxy.
+    pub fn source_of_address(&self, address: IpAddr, is_exempt: impl FnOnce() -> bool) -> Option<Network> {
+        (self.limited && !is_exempt()).then(|| self.source_network(address))
     }
 
     /// Returns the network that is the source of `address`.

@@ -15,8 +15,7 @@ impl AddressRules {
     /// Compiles the rules of `route`; `None` if the route has neither `deny` nor `allow`.
     pub(crate) fn new(route: &config::RouteConfig) -> Option<Self> {
         let has_rules = !route.deny.is_empty() || route.allow.is_some();
-        has_rules
-            .then(|| Self { deny: AddressSet::new(&route.deny), allow: route.allow.as_deref().map(AddressSet::new) })
+        has_rules.then(|| Self { deny: AddressSet::new(&route.deny), allow: route.allow.as_ref().map(AddressSet::new) })
     }
 
     /// Whether the route serves `client`: `deny` is checked first, then `allow`.
@@ -26,14 +25,15 @@ impl AddressRules {
 }
 
 /// Set of IP addresses: the networks of each family as disjoint ranges in ascending order.
-#[derive(Debug)]
-struct AddressSet {
+#[derive(Debug, Default)]
+pub(crate) struct AddressSet {
     ipv4: Vec<(u32, u32)>,
     ipv6: Vec<(u128, u128)>,
 }
 
 impl AddressSet {
-    fn new(networks: &[Network]) -> Self {
+    /// The set of the addresses in `networks`.
+    pub(crate) fn new<'a>(networks: impl IntoIterator<Item = &'a Network>) -> Self {
         let (mut ipv4, mut ipv6) = (Vec::new(), Vec::new());
         for Network { address, prefix } in networks {
             match address {
@@ -47,7 +47,8 @@ impl AddressSet {
         Self { ipv4: merge_ranges(ipv4), ipv6: merge_ranges(ipv6) }
     }
 
-    fn covers_address(&self, address: IpAddr) -> bool {
+    /// Whether `address` is in the set; an IPv4-mapped one counts as IPv4.
+    pub(crate) fn covers_address(&self, address: IpAddr) -> bool {
         match address.to_canonical() {
             IpAddr::V4(address) => ranges_contain(&self.ipv4, address.to_bits()),
             IpAddr::V6(address) => ranges_contain(&self.ipv6, address.to_bits()),

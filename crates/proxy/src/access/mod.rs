@@ -7,7 +7,7 @@ mod auth;
 mod rate_limiter;
 mod users;
 
-pub(super) use address_rules::AddressRules;
+pub(super) use address_rules::{AddressRules, AddressSet};
 pub(super) use auth::{AuthDecision, AuthFields, AuthRule, MAX_AUTH_BODY, build_auth_response};
 pub(super) use rate_limiter::{RateLimiter, TakenPermit, client_key};
 pub(super) use users::{Credentials, PasswordCheck, PasswordChecker, UsersRule};

@@ -18,7 +18,7 @@ pub fn convert_request_head(
     client: &Client,
 ) -> Result<(), impl std::error::Error + use<>> {
     let route = routing.find_route(head).map_err(|_| Error::AmbiguousPath)?.ok_or(Error::NoRoute)?;
-    let trusted = forwarded::is_trusted_proxy(client.address.ip(), &routing.trusted);
+    let trusted = routing.trusted.covers_address(client.address.ip());
     let id = forwarded::choose_request_id(&head.fields, trusted, None);
     let id = id.id_text();
     let rules = route.rules.as_deref();

@@ -34,7 +34,7 @@ impl Handler for Proxy {
         let Exchange { request: Request { mut head, body }, client, interim, record } = exchange;
         async move {
             let local = self.current_routing();
-            let trusted = forwarded::is_trusted_proxy(client.address.ip(), &local.routing.trusted);
+            let trusted = local.routing.trusted.covers_address(client.address.ip());
             let id = forwarded::choose_request_id(&head.fields, trusted, record.own_trace_id());
             let id = id.id_text();
             record.update_facts(|facts| {

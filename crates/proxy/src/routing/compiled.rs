@@ -2,7 +2,7 @@
 
 use super::maintenance::{ActiveMaintenance, Maintenance};
 use super::routes::{self, Routes};
-use crate::access::{PasswordChecker, RateLimiter, Users};
+use crate::access::{AddressSet, PasswordChecker, RateLimiter, Users};
 use crate::answer::{PageSet, Pages};
 use crate::balance::{CheckResult, CookieKey, HealthState};
 use crate::connection::TlsToOrigin;
@@ -54,7 +54,10 @@ pub struct Routing {
     pub(crate) timeouts: Timeouts,
     /// Most tunnels of a worker.
     pub(crate) max_tunnels: u32,
-    pub(crate) trusted: Vec<Network>,
+    /// Networks of trusted proxies.
+    pub(crate) trusted: AddressSet,
+    /// Networks whose addresses are no sources: trusted proxies, and those of `sources`.
+    exempt: AddressSet,
     sources: Sources,
     /// Key of the cookies of sticky sessions.
     pub(crate) cookie_key: CookieKey,
@@ -137,7 +140,8 @@ impl Routing {
             origins,
             timeouts: config.timeouts,
             max_tunnels: config.limits.max_tunnels,
-            trusted: config.trusted_proxies.clone(),
+            trusted: AddressSet::new(&config.trusted_proxies),
+            exempt: AddressSet::new(config.trusted_proxies.iter().chain(&config.sources.exempt)),
             sources: config.sources.clone(),
             cookie_key: before.map_or_else(CookieKey::with_random_secret, |before| before.cookie_key.clone()),
             capacity: before.map(|before| Arc::clone(&before.capacity)).unwrap_or_default(),
@@ -167,7 +171,8 @@ impl Routing {
 
     /// The source of `peer`, or that of the client that it forwards for, if it is trusted and `fields` name it.
     pub(crate) fn forwarded_source(&self, peer: IpAddr, fields: &Fields) -> Option<Network> {
-        self.sources.source_of_address(self.forwarded_client(peer, fields), &self.trusted)
+        let client = self.forwarded_client(peer, fields);
+        self.sources.source_of_address(client, || self.exempt.covers_address(client))
     }
 
     /// Error pages, and bodies of fixed responses.

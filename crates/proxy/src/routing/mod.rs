@@ -2,6 +2,7 @@
 
 mod compiled;
 mod maintenance;
+mod path_index;
 mod routes;
 
 pub use compiled::{Routing, RoutingFiles, check_health};

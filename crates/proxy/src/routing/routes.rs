@@ -7,6 +7,7 @@
 //!
 //! [`Specificity`]: config::Specificity
 
+use super::path_index::PathIndex;
 use crate::{answer::PageSet, message::RouteHead, rules::RuleSet};
 use http::Method;
 use litequic_config::{self as config, ClientCertificates, MatchConditions, PathReading, ValuePattern, VerifyMode};
@@ -32,11 +33,20 @@ pub(crate) struct Routes {
     everywhere: Option<CertificateRequest>,
 }
 
+/// Number of routes of a host above which they are found by [`PathIndex`]: below, a look at each costs less.
+const MAX_SCANNED_ROUTES: usize = 16;
+
 /// Routes of a host, or of all hosts of a kind.
 #[derive(Debug, Default)]
 struct HostRoutes {
     /// Routes, the most specific first.
     routes: Vec<CompiledRoute>,
+    /// Routes by their paths, and by their paths after the furthest decoding in lower case, if they are many.
+    indexes: Option<Box<[PathIndex; 2]>>,
+    /// Position of the first route that a path without readings of its own may be read as.
+    first_with_readings: Option<usize>,
+    /// Positions of the first routes that ignore a slash, by their paths without it.
+    slash_ignoring: HashMap<String, usize>,
     /// Certificate request of the routes that could serve such a host, those of less specific hosts too.
     certificate_request: CertificateRequest,
 }
@@ -103,6 +113,65 @@ impl<'a> RouteScope<'a> {
     }
 }
 
+impl HostRoutes {
+    /// Prepares the search among the sorted routes.
+    fn index_routes(&mut self) {
+        let routes = &self.routes;
+        if routes.len() > MAX_SCANNED_ROUTES {
+            let readings = routes.iter().map(|route| route.read_prefix.to_ascii_lowercase());
+            let paths = PathIndex::new(routes.iter().map(|route| route.prefix.as_bytes()));
+            self.indexes = Some(Box::new([paths, PathIndex::new(readings)]));
+        }
+        self.first_with_readings = routes.iter().position(|route| route.has_readings);
+        let ignoring = routes.iter().enumerate().filter(|(_, route)| route.ignores_slash);
+        self.slash_ignoring.clear();
+        for (at, route) in ignoring {
+            self.slash_ignoring.entry(route.prefix.trim_end_matches('/').to_owned()).or_insert(at);
+        }
+    }
+
+    /// Position of the first route that matches `path`, and that `accepts` accepts.
+    fn find_by_path(&self, path: &str, accepts: impl Fn(&CompiledRoute) -> bool) -> Option<usize> {
+        let matches = |route: &CompiledRoute| route.matches_path(path) && accepts(route);
+        match self.indexes.as_deref() {
+            None => self.routes.iter().position(matches),
+            Some([paths, _]) => {
+                paths.positions_for(path.as_bytes()).filter(|at| self.routes.get(*at).is_some_and(matches)).min()
+            }
+        }
+    }
+
+    /// The first route that matches `reading`, one of a path's readings, and that `accepts` accepts with its position.
+    fn find_by_reading(
+        &self,
+        reading: &[u8],
+        ignore_case: bool,
+        accepts: impl Fn(usize, &CompiledRoute) -> bool,
+    ) -> Option<&CompiledRoute> {
+        let matches = |at: usize| {
+            let fits = |route: &&CompiledRoute| route.matches_reading(reading, ignore_case) && accepts(at, route);
+            self.routes.get(at).filter(fits)
+        };
+        match self.indexes.as_deref() {
+            None => (0..self.routes.len()).find_map(matches),
+            Some([_, readings]) => {
+                let lower = reading.to_ascii_lowercase();
+                let first = readings.positions_for(&lower).filter(|at| matches(*at).is_some()).min();
+                first.and_then(|at| self.routes.get(at))
+            }
+        }
+    }
+
+    /// Whether one of the routes before the position `before` could be that of `path` as an origin reads it, although
+    /// the path has no readings of its own.
+    fn may_read_otherwise(&self, path: &str, before: usize) -> bool {
+        let is_earlier = |at: &usize| *at < before;
+        self.first_with_readings.as_ref().is_some_and(is_earlier)
+            || !self.slash_ignoring.is_empty()
+                && self.slash_ignoring.get(path.trim_end_matches('/')).is_some_and(is_earlier)
+    }
+}
+
 impl Routes {
     /// Compiles `routes` to `origins`; `max_body_bytes` and `certificates` apply to those without their own.
     pub(crate) fn new(
@@ -165,6 +234,7 @@ impl Routes {
                 let weight = route.conditions.as_ref().map(|conditions| conditions.weight);
                 Reverse((route.is_exact, route.read_prefix.len(), route.prefix.len(), weight))
             });
+            host.index_routes();
         });
         this.set_certificate_requests(to_certificate_request(certificates.verify));
         this
@@ -224,37 +294,40 @@ impl Routes {
         // Without hosts in the configuration the host does not matter.
         let is_any = self.exact.is_empty() && self.wildcard.is_empty();
         let host = if is_any { Cow::Borrowed("") } else { normalize_host(host) };
-        let routes = || self.matching_hosts(&host).flat_map(|host| host.routes.iter().map(move |route| (host, route)));
         let (mut passed_over, mut read_otherwise) = (false, false);
-        let chosen = routes().find(|(_, route)| {
-            let matches = route.matches_path(path) && route.accepts_head(head);
-            passed_over |= !matches;
-            read_otherwise |= !matches && (route.has_readings || route.is_but_for_slash(path));
-            matches
+        let chosen = self.matching_hosts(&host).find_map(|host| {
+            let found = host.find_by_path(path, |route| route.accepts_head(head));
+            // Those before it do not match.
+            let before = found.unwrap_or(host.routes.len());
+            passed_over |= before > 0;
+            read_otherwise |= host.may_read_otherwise(path, before);
+            found.and_then(|at| Some((host, at, host.routes.get(at)?)))
         });
-        let reading = chosen.map_or(PathReading::Any, |(_, route)| route.reading);
+        let reading = chosen.map_or(PathReading::Any, |(.., route)| route.reading);
         let ignore_case = reading == PathReading::Any;
         // A route that matches by the path's bytes matches in each reading too: a reading selects it, or one before it.
         let checked = passed_over && reading != PathReading::Raw;
         if checked && (read_otherwise || exchange::may_have_readings(path, ignore_case)) {
-            let before = |host: &HostRoutes, route: &CompiledRoute| match chosen {
-                None => true,
-                Some((of, _)) if !std::ptr::eq(host, of) => true,
-                // Two routes of one host that are read alike are one to such an origin.
-                Some((_, chosen)) => route.read_prefix.len() > chosen.read_prefix.len(),
-            };
-            let is_chosen = |route: &CompiledRoute| chosen.is_some_and(|(_, chosen)| std::ptr::eq(route, chosen));
             let read_as = |reading: Vec<u8>| {
-                let mut others = routes().take_while(|(_, route)| !is_chosen(route));
-                others.find(|(host, route)| {
-                    before(host, route) && route.matches_reading(&reading, ignore_case) && route.accepts_head(head)
+                let is_chosen = |host: &HostRoutes| chosen.is_some_and(|(of, ..)| std::ptr::eq(host, of));
+                let end = self.matching_hosts(&host).position(is_chosen).map_or(usize::MAX, |at| at.saturating_add(1));
+                self.matching_hosts(&host).take(end).find_map(|host| {
+                    let here = chosen.filter(|(of, ..)| std::ptr::eq(host, *of));
+                    let end = here.map_or(host.routes.len(), |(_, at, _)| at);
+                    // Two routes of one host that are read alike are one to such an origin.
+                    let longer_than = here.map(|(.., route)| route.read_prefix.len());
+                    host.find_by_reading(&reading, ignore_case, |at, route| {
+                        at < end
+                            && longer_than.is_none_or(|length| route.read_prefix.len() > length)
+                            && route.accepts_head(head)
+                    })
                 })
             };
-            if let Some((_, other)) = exchange::path_readings(path).find_map(read_as) {
+            if let Some(other) = exchange::path_readings(path).find_map(read_as) {
                 return Err(other);
             }
         }
-        Ok(chosen.map(|(_, route)| route))
+        Ok(chosen.map(|(.., route)| route))
     }
 
     /// The certificate request of a handshake for `host`: that of all of its routes, or [`Optional`] if they differ,
@@ -327,11 +400,6 @@ impl CompiledRoute {
         let Some((start, rest)) = reading.split_at_checked(self.read_prefix.len()) else { return false };
         let same = if ignore_case { start.eq_ignore_ascii_case(&self.read_prefix) } else { start == self.read_prefix };
         same && (rest.is_empty() || (rest.starts_with(b"/") && !self.is_exact) || (rest == b"/" && self.ignores_slash))
-    }
-
-    /// Whether the bytes of `path` are those of this route, but for the slash at the end.
-    fn is_but_for_slash(&self, path: &str) -> bool {
-        self.ignores_slash && path.trim_end_matches('/') == self.prefix.trim_end_matches('/')
     }
 }
 

@@ -1,8 +1,9 @@
 //! Removes, sets and adds fields by a route's rules.
 
+use crate::access::AddressSet;
 use crate::message::{forwarded, spelling};
 use http::HeaderName;
-use litequic_config::{HeaderRules, Network, Template, TemplatePart, Variable};
+use litequic_config::{HeaderRules, Template, TemplatePart, Variable};
 use litequic_exchange::{Client, FieldName, FieldNameRef, Fields, Head, NameSet, field_syntax::is_field_value};
 use std::{fmt::Write, net::IpAddr};
 
@@ -43,7 +44,7 @@ impl<'a> Variables<'a> {
     pub(super) fn from_request(
         head: &Head,
         client: &Client,
-        trusted: &[Network],
+        trusted: &AddressSet,
         id: &'a str,
         uses: UsedVariables,
     ) -> Self {
@@ -78,7 +79,10 @@ impl<'a> Variables<'a> {
 /// Changes of a route to a header.
 #[derive(Debug)]
 pub(crate) struct FieldRules {
-    remove: Vec<FieldName>,
+    /// Names whose lines are removed: those of `remove` and of `set`. Those that the table of names does not have are
+    /// in `replaced_others`, sorted.
+    replaced: NameSet,
+    replaced_others: Vec<String>,
     set: Vec<(FieldName, RuleValue)>,
     add: Vec<(FieldName, RuleValue)>,
     /// Names of all fields of the rules, in their plain spelling.
@@ -99,18 +103,25 @@ impl FieldRules {
             list.iter().map(|(name, template)| (name.into(), RuleValue::new(template))).collect()
         };
         let valued = rules.set.iter().chain(&rules.add).map(|(name, _)| name);
+        let replaced = || rules.remove.iter().chain(rules.set.iter().map(|(name, _)| name)).map(HeaderName::as_str);
         let names = || rules.remove.iter().chain(valued.clone()).map(HeaderName::as_str);
         Self {
             plain: names().map(|name| spelling::plain_name(name).into_owned()).collect(),
             are_plain: names().all(spelling::is_plain_name),
-            remove: rules.remove.iter().map(FieldName::from).collect(),
+            replaced: NameSet::from_predicate(|name| replaced().any(|replaced| replaced == name)),
+            replaced_others: {
+                let others = replaced().filter(|name| !FieldNameRef::from_lower_case_token(name).id().is_known());
+                let mut others: Vec<String> = others.map(str::to_owned).collect();
+                others.sort_unstable();
+                others
+            },
             set: values(&rules.set),
             add: values(&rules.add),
         }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.remove.is_empty() && self.set.is_empty() && self.add.is_empty()
+        self.plain.is_empty()
     }
 
     /// The values that the templates need.
@@ -129,7 +140,12 @@ impl FieldRules {
 
     /// Whether the rules remove or replace a field of exactly this `name`.
     pub(crate) fn replaces(&self, name: FieldNameRef<'_>) -> bool {
-        self.remove.iter().chain(self.set.iter().map(|(name, _)| name)).any(|replaced| replaced.as_name_ref() == name)
+        if name.id().is_known() { self.replaced.contains_id(name.id()) } else { self.replaces_other(name.as_str()) }
+    }
+
+    /// Whether the rules remove or replace a field of this `name`, which the table of names does not have.
+    fn replaces_other(&self, name: &str) -> bool {
+        self.replaced_others.binary_search_by(|replaced| replaced.as_str().cmp(name)).is_ok()
     }
 
     /// Removes other spellings of the fields that the rules name: an origin that confuses them would not see the
@@ -146,14 +162,15 @@ impl FieldRules {
 
     /// Removes fields, then sets, then adds.
     pub(crate) fn change_fields(&self, fields: &mut Fields, variables: &Variables<'_>) {
-        for name in &self.remove {
-            fields.remove_field(name.as_name_ref());
+        // One pass: the rules may be many.
+        let has_others = !self.replaced_others.is_empty() && fields.name_set().intersects(NameSet::OTHER);
+        if has_others || fields.name_set().intersects(self.replaced) {
+            fields.retain(|line| match line.id().is_known() {
+                true => !self.replaced.contains_id(line.id()),
+                false => !self.replaces_other(line.name_str()),
+            });
         }
-        for (name, value) in &self.set {
-            fields.remove_field(name.as_name_ref());
-            value.append_field(name.as_name_ref(), fields, variables);
-        }
-        for (name, value) in &self.add {
+        for (name, value) in self.set.iter().chain(&self.add) {
             value.append_field(name.as_name_ref(), fields, variables);
         }
     }
@@ -186,6 +203,7 @@ impl RuleValue {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use litequic_config::Network;
     use litequic_exchange::{Authority, LastForwarded, Protocol, TlsIdentity};
 
     fn client() -> Client {
@@ -202,7 +220,13 @@ pub(super) mod tests {
 
     pub(in crate::rules) fn test_variables<'a>(authority: &str, id: &'a str) -> Variables<'a> {
         let head = Head::new(http::Method::GET, Authority::new(authority), "/", Fields::new());
-        Variables::from_request(&head, &client(), &[], id, UsedVariables { client: true, host: true })
+        Variables::from_request(
+            &head,
+            &client(),
+            &AddressSet::default(),
+            id,
+            UsedVariables { client: true, host: true },
+        )
     }
 
     #[test]
@@ -288,7 +312,7 @@ pub(super) mod tests {
         let fields = Fields::from_iter([(FieldNameRef::from_lower_case_token("x-forwarded-for"), &b"192.0.2.9"[..])]);
         let head = Head::new(http::Method::GET, Authority::new("a.test"), "/", fields);
         let client = client();
-        let trusted = [Network { address: client.address.ip(), prefix: 128 }];
+        let trusted = AddressSet::new(&[Network::from_address(client.address.ip(), 128)]);
         for (text, uses, ip, host) in [
             ("no-store", UsedVariables::default(), client.address.ip(), None),
             ("{request_id}", UsedVariables::default(), client.address.ip(), None),

@@ -4,10 +4,10 @@ use super::field_rules::{FieldRules, UsedVariables, Variables};
 use super::redirect::RedirectRule;
 use super::respond::RespondRule;
 use super::rewrite;
-use crate::access::{AddressRules, AuthRule, RateLimiter, Users, UsersRule};
+use crate::access::{AddressRules, AddressSet, AuthRule, RateLimiter, Users, UsersRule};
 use crate::answer::{Error, StaticPage};
 use crate::message::spelling;
-use litequic_config::{self as config, Config, Network, RateLimitBy, RouteTarget, Timeouts};
+use litequic_config::{self as config, Config, RateLimitBy, RouteTarget, Timeouts};
 use litequic_exchange::{Client, FieldName, Fields, Head, name};
 use std::{borrow::Cow, sync::Arc};
 
@@ -143,7 +143,7 @@ impl RuleSet {
         &self,
         head: &Head,
         client: &Client,
-        trusted: &[Network],
+        trusted: &AddressSet,
         id: &'a str,
     ) -> Variables<'a> {
         Variables::from_request(head, client, trusted, id, self.uses)

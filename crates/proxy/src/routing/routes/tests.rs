@@ -543,7 +543,7 @@ proptest! {
     /// The route is the one that a search over all of them finds, which uses only the rule.
     #[test]
     fn a_request_takes_the_most_specific_of_the_routes_that_take_it(
-        table in prop::collection::vec(some_route(), 1..8),
+        table in prop_oneof![prop::collection::vec(some_route(), 1..8), prop::collection::vec(some_route(), 60..90)],
         host in prop::sample::select(vec!["a.b.test", "c.b.test", "c.test", "other"]),
         path in prop::sample::select(vec!["/", "/a", "/a/", "/a/b", "/a/b/c", "/ab", "/abc"]),
         query in prop::sample::select(vec!["", "?", "?x", "?x=1", "?y=12&x=123", "?x=&x=12", "?xy=1"]),
@@ -559,6 +559,32 @@ proptest! {
         let routes = Routes::new(&table, &BTreeMap::new(), None, &ClientCertificates::default());
         let chosen = routes.choose_route(host, path, &head);
         prop_assert_eq!(chosen.unwrap().map(|route| route.number), expected);
+    }
+
+    /// Many routes are found by an index, few by a look at each.
+    #[test]
+    fn the_index_finds_what_a_look_at_each_route_finds(
+        table in prop::collection::vec((some_route(), any::<bool>()), 17..60),
+        path in "(/|a|A|b|%61|%2f|%2F|;x|//|\\.\\.){1,6}",
+        method in prop::sample::select(vec!["GET", "POST"]),
+    ) {
+        let guarded = |(route, users): (config::RouteConfig, bool)| config::RouteConfig {
+            host: None,
+            users: users.then(|| "users".into()),
+            ..route
+        };
+        let table: Vec<_> = table.into_iter().map(guarded).collect();
+        let mut routes = Routes::new(&table, &BTreeMap::new(), None, &ClientCertificates::default());
+        let path = format!("/{path}");
+        let head = head(method, &path, &[]);
+        let number = |routes: &Routes| {
+            let chosen = routes.choose_route("a.test", &path, &head);
+            chosen.map(|route| route.map(|route| route.number)).map_err(|route| route.number)
+        };
+        prop_assert!(routes.any.indexes.is_some());
+        let by_index = number(&routes);
+        routes.any.indexes = None;
+        prop_assert_eq!(by_index, number(&routes));
     }
 
     /// If `litequic check` does not warn, the order of the file has no effect: for requests without a field or a

@@ -27,7 +27,7 @@ use super::{
 use litequic_admin as admin;
 use litequic_base::lifecycle::{Lifecycle, PhaseWatch, ProcessPhase};
 use litequic_config::{Config, Limits};
-use litequic_exchange::Handler;
+use litequic_exchange::{AdvertisedPort, Handler};
 use litequic_proxy::{self as proxy, Pages, Proxy, RoutingFiles};
 use litequic_quic::{EndpointParts, SourceLimits, WorkerIndex};
 use litequic_resources::{memory::MemoryGauge, receive::ReceiveBudget};
@@ -291,10 +291,10 @@ impl BoundStart<'_> {
         else {
             return Ok(None);
         };
-        let http3_port = |address| http3_port(config, &addresses.udp, address);
+        let advertised = |address| advertised_port(config, &addresses.udp, address);
         let redirects = sockets.redirects.duplicates_for(index, *count, |_| ())?;
         let tcp = worker::TcpParts {
-            listeners: sockets.tcp.duplicates_for(index, *count, http3_port)?,
+            listeners: sockets.tcp.duplicates_for(index, *count, advertised)?,
             tls: tcp_tls.clone(),
             redirects: redirects.into_iter().map(|(listener, ())| listener).collect(),
             https: addresses.https,
@@ -423,11 +423,14 @@ impl ListenAddresses {
     }
 }
 
-/// Port at which clients of the TCP listener at `address` reach HTTP/3 (RFC 7838 §3): the port that they know, unless
-/// `listen.advertised_port` names another.
-fn http3_port(config: &Config, udp: &[SocketAddr], address: SocketAddr) -> u16 {
-    let same = udp.iter().find(|udp| udp.port() == address.port()).or(udp.first());
-    config.listen.advertised_port.map_or_else(|| same.map_or(0, SocketAddr::port), NonZeroU16::get)
+/// Port at which clients of the TCP listener at `address` reach HTTP/3 (RFC 7838 §3), unless `listen.advertised_port`
+/// names another: the port that they know, if `udp` has the listener's, or else the first of `udp`.
+fn advertised_port(config: &Config, udp: &[SocketAddr], address: SocketAddr) -> AdvertisedPort {
+    match config.listen.advertised_port {
+        Some(port) => AdvertisedPort::Fixed(port.get()),
+        None if udp.iter().any(|udp| udp.port() == address.port()) => AdvertisedPort::OfHost(address.port()),
+        None => AdvertisedPort::Fixed(udp.first().map_or(0, SocketAddr::port)),
+    }
 }
 
 /// Creates servers with at most `connections` connections at duplicates of the operator's listeners; a successor gets

@@ -12,7 +12,7 @@ use litequic_base::{
     timers,
 };
 use litequic_config::{Io, LiteQuic, LiveConfig};
-use litequic_exchange::{Client, Handler, HostCoverage, RequestRecorder, terms::CurrentTerms};
+use litequic_exchange::{AdvertisedPort, Client, Handler, HostCoverage, RequestRecorder, terms::CurrentTerms};
 use litequic_http3::{self as http3, Http3Worker};
 use litequic_net::{self as net, Backend, OpenSocket, SocketOptions};
 use litequic_proxy::{Proxy, Routing};
@@ -85,7 +85,7 @@ pub(super) struct WorkerParts {
 
 pub(super) struct TcpParts {
     /// Listeners of TLS, one per address, with the port at which clients reach HTTP/3.
-    pub(super) listeners: Vec<(TcpListener, u16)>,
+    pub(super) listeners: Vec<(TcpListener, AdvertisedPort)>,
     pub(super) tls: TcpTls,
     /// Listeners of plain HTTP, which redirect to the port `https`.
     pub(super) redirects: Vec<TcpListener>,
@@ -503,8 +503,8 @@ impl TcpServers<'_> {
         let tls = Rc::new(tcp::HandshakeConfig { choose, validation });
         let context = self.context;
         let front = context.tcp_worker(ConnectionPool::Tls, Rc::clone(&context.covers), Rc::clone(handler));
-        for (listener, http3_port) in listeners {
-            self.spawn_when_ready(tcp::serve_tls(listener, Rc::clone(&front), Rc::clone(&tls), http3_port));
+        for (listener, advertised) in listeners {
+            self.spawn_when_ready(tcp::serve_tls(listener, Rc::clone(&front), Rc::clone(&tls), advertised));
         }
         let validated = Arc::clone(&answers);
         let known = Rc::new(move |_: &Client, host: &str| certificates.has_name(host) || validated.has_host(host));

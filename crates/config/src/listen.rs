@@ -43,8 +43,10 @@ keys! {
         proxy_protocol_from: Vec<Network> = Vec::new(), list_key(network_kind(), 0..=MAX_NETWORKS);
 
         /// Port that clients connect to, if it is not the bound one, for example behind a Service or a load balancer:
-        /// for `Alt-Svc` and redirects. By default the port of `listen.udp`.
-        advertised_port: Option<NonZeroU16> = None, optional_key(port_kind(), "that of listen.udp"), restart;
+        /// for `Alt-Svc` and redirects. By default `Alt-Svc` has the port of the request's host where `listen.udp` and
+        /// `listen.tcp` have the same port, as a port mapping leads both to litequic, and otherwise that of
+        /// `listen.udp`; redirects have that of `listen.tcp`.
+        advertised_port: Option<NonZeroU16> = None, optional_key(port_kind(), "the port of the request's host"), restart;
 
         // In TLS 1.2, a leaked ticket key or RSA key exchange decrypts recorded traffic.
         /// Lowest version of TLS over TCP; over QUIC it is 1.3. `"1.2"` also serves clients that have no newer version:

@@ -2,6 +2,26 @@
 
 use std::time::Duration;
 
+/// UDP port that `Alt-Svc` advertises.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AdvertisedPort {
+    /// This port.
+    Fixed(u16),
+    /// The port by which the client reached the host, or this one if that is unknown: TCP and UDP have the same port
+    /// here, so that a port mapping in front leads both to litequic.
+    OfHost(u16),
+}
+
+impl AdvertisedPort {
+    /// Returns the port for a client whose last request was for the port `host`.
+    pub fn port_for_host(self, host: Option<u16>) -> u16 {
+        match self {
+            Self::Fixed(port) => port,
+            Self::OfHost(port) => host.unwrap_or(port),
+        }
+    }
+}
+
 /// Returns the `Alt-Svc` value that advertises HTTP/3 at `port` of the same host for `max_age`, in whole seconds.
 pub fn format_alt_svc(port: u16, max_age: Duration) -> String {
     format!("h3=\":{port}\"; ma={}", max_age.as_secs())

@@ -6,6 +6,9 @@ use std::{
     rc::Rc,
 };
 
+/// Default port of https (RFC 9110 §4.2.2).
+const HTTPS_PORT: u16 = 443;
+
 /// A checked authority, and the length of its host. Clones share the text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Authority(Rc<AuthorityText>);
@@ -25,6 +28,14 @@ impl Authority {
     /// Returns the authority as the client sent it.
     pub fn as_str(&self) -> &str {
         &self.0.text
+    }
+
+    /// Returns the port, that of https if there is none.
+    fn https_port(&self) -> Option<u16> {
+        match self.0.text.get(self.0.host_len..)?.strip_prefix(':') {
+            None | Some("") => Some(HTTPS_PORT),
+            Some(port) => port.parse().ok(),
+        }
     }
 
     /// Returns the host without the port. An IPv6 address keeps its brackets.
@@ -111,6 +122,11 @@ impl LastAuthority {
         }
         Ok(checked)
     }
+
+    /// Returns the port of the last authority, that of https if it has none; `None` before the first.
+    pub fn last_port(&self) -> Option<u16> {
+        self.0.borrow().as_ref().and_then(Authority::https_port)
+    }
 }
 
 fn is_host_name(host: &str) -> bool {
@@ -158,6 +174,13 @@ mod tests {
                 "{raw}"
             );
             assert_eq!(checked.is_ok(), passes, "{raw}");
+        }
+        assert_eq!(LastAuthority::default().last_port(), None);
+        for (authority, port) in
+            [("a.test", 443), ("a.test:1", 1), ("[::1]:8443", 8443), ("[::1]", 443), ("a.test", 443)]
+        {
+            last.parse_authority(authority.as_bytes()).unwrap();
+            assert_eq!(last.last_port(), Some(port), "{authority}");
         }
         let long = "a".repeat(LastAuthority::MAX_CACHED_LEN + 1);
         last.parse_authority(long.as_bytes()).unwrap();

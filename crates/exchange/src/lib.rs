@@ -34,7 +34,7 @@ mod tunnel;
 mod whole_body;
 
 pub use address::write_address;
-pub use alt_svc::format_alt_svc;
+pub use alt_svc::{AdvertisedPort, format_alt_svc};
 pub use authority::{Authority, LastAuthority, check_authority, merge_authorities, strip_port};
 pub use body::{Body, BodyCapacity, BodyError};
 pub use byte_counter::ByteCounter;

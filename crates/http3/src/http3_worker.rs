@@ -223,7 +223,7 @@ impl<H> Http3Connection<H> {
         if !listen.http3 {
             return;
         }
-        let value = self.alt_svc.renew_value(listen.alt_svc_max_age, timers::turn_time());
+        let value = self.alt_svc.renew_value(self.authority.last_port(), listen.alt_svc_max_age, timers::turn_time());
         fields.set_field(name::ALT_SVC, value.as_bytes());
         if !self.section_fits(Some(status), fields) {
             fields.remove_field(name::ALT_SVC);

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::tcp_metrics::TcpMetrics;
 use litequic_base::lifecycle::{ProcessPhase, propagate_panic};
-use litequic_exchange::{Client, ClientTls, Handler, LastForwarded, Protocol, TlsIdentity};
+use litequic_exchange::{AdvertisedPort, Client, ClientTls, Handler, LastForwarded, Protocol, TlsIdentity};
 use litequic_telemetry::WakeCause;
 use std::{
     future::{Future, poll_fn},
@@ -32,7 +32,7 @@ use tokio::{
 /// Delay after an accept that failed for want of file descriptors or memory, as the next one would fail, too.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// Serves HTTP/1.1 and HTTP/2 over TLS until the drain is over. Clients reach HTTP/3 at `http3_port`.
+/// Serves HTTP/1.1 and HTTP/2 over TLS until the drain is over. Clients reach HTTP/3 at the `advertised` port.
 ///
 /// # Errors
 ///
@@ -45,9 +45,9 @@ pub async fn serve_tls<H: Handler>(
     listener: std::net::TcpListener,
     front: Rc<TcpWorker<H>>,
     tls: Rc<HandshakeConfig>,
-    http3_port: u16,
+    advertised: AdvertisedPort,
 ) -> io::Result<()> {
-    let alt_svc = Rc::new(ListenerAltSvc::new(http3_port));
+    let alt_svc = Rc::new(ListenerAltSvc::new(advertised));
     let begin = |stream, address, admitted: AdmittedConnection| {
         let (front, tls, alt_svc) = (Rc::clone(&front), Rc::clone(&tls), Some(Rc::clone(&alt_svc)));
         async move {

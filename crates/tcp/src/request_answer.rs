@@ -136,7 +136,7 @@ impl<H: Handler> TcpConnection<H> {
         if let Some(alt_svc) = &self.alt_svc
             && self.worker.watch.watched_phase() < ProcessPhase::Draining
         {
-            parts.headers.insert(header::ALT_SVC, self.worker.alt_svc_header(alt_svc));
+            parts.headers.insert(header::ALT_SVC, self.worker.alt_svc_header(alt_svc, self.authority.last_port()));
         }
         let bodiless =
             *method == Method::HEAD || matches!(parts.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);

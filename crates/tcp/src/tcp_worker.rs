@@ -96,9 +96,9 @@ impl<H> TcpWorker<H> {
         self.terms.load_terms()
     }
 
-    /// Returns the value of `alt_svc` by the configuration in force.
-    pub(super) fn alt_svc_header(&self, alt_svc: &ListenerAltSvc) -> HeaderValue {
-        alt_svc.alt_svc_value(&self.current_terms().config.listen)
+    /// Returns the value of `alt_svc` by the configuration in force, for a client of the port `host`.
+    pub(super) fn alt_svc_header(&self, alt_svc: &ListenerAltSvc, host: Option<u16>) -> HeaderValue {
+        alt_svc.alt_svc_value(&self.current_terms().config.listen, host)
     }
 
     /// Whether a connection from `peer` begins with a PROXY protocol header.

@@ -37,7 +37,7 @@ keys! {
         folder: PathBuf = PathBuf::new(), required_file_key(path_kind("the path of a folder"));
 
         /// Whether you agree to the CA's terms of service: `true`, or no certificate is requested.
-        terms_agreed: bool = false, required_key(boolean_kind());
+        terms_agreed: bool = false, required_key(agreement_kind());
 
         /// The CA's directory: `letsencrypt`, `letsencrypt-staging`, or an https URL.
         directory: String = Self::letsencrypt_url(), directory_kind();
@@ -318,6 +318,11 @@ fn printable_kind(expected: &str) -> ValueKind<String> {
 #[derive(Debug, Default)]
 pub(super) struct SeenHosts(BTreeMap<AcmeHost, usize>, usize);
 
+/// The operator's agreement to the CA's terms.
+fn agreement_kind() -> ValueKind<bool> {
+    ValueKind { expected: "true, if you agree to the terms of service of the CA".into(), ..boolean_kind() }
+}
+
 /// Reads a table of `[[acme]]` after the tables in `seen`.
 pub(super) fn read_acme_table(
     section: &mut ConfigSection<'_>,
@@ -373,7 +378,7 @@ pub(super) fn read_acme_table(
         if section.is_valid_list("challenges") || !section.has_key("challenges") {
             let problem = match host {
                 _ if acme.challenges.is_empty() || acme.challenges_for_host(host).next().is_some() => continue,
-                AcmeHost::Wildcard(_) => "a wildcard needs a DNS challenge",
+                AcmeHost::Wildcard(_) => "a wildcard needs challenges = [\"dns-01\"], and a dns_command",
                 AcmeHost::Name(_) | AcmeHost::Address(_) => "an address cannot be validated by DNS",
             };
             section.note_list_fault("hosts", n, problem);

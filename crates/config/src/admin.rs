@@ -20,8 +20,8 @@ keys! {
 
         /// Unix socket of the whole admin interface, for processes of the same user and of root: the kernel reports the
         /// user of each client, so no token is needed. `auto` is `admin.sock` in `$RUNTIME_DIRECTORY` (systemd),
-        /// otherwise in `$XDG_RUNTIME_DIR/litequic`, otherwise, as root, in `/run/litequic`, and none if another
-        /// process has that socket; `""` is none. `litequic ctl` looks at the same paths.
+        /// otherwise in `$XDG_RUNTIME_DIR/litequic`, otherwise, as root, in `/run/litequic`; if another process has
+        /// that socket, it is `admin-PID.sock` there. `""` is none. `litequic ctl` looks at the same paths.
         socket: AdminSocket = AdminSocket::Auto, custom_key(read_admin_socket, AdminSocket::format_admin_socket), restart;
 
         /// Address for `/healthz`, `/readyz` and `/metrics` only, for probes and scrapers of other machines. Without
@@ -45,8 +45,8 @@ keys! {
         /// operator (DNS rebinding).
         names: Vec<String> = Vec::new(), list_key(admin_host_kind(), 0..=Self::MAX_ADMIN_NAMES), restart;
 
-        /// Unix socket at which a new process takes over from a running one (hot upgrade). Without it, no process can
-        /// take over.
+        /// Unix socket at which a new process takes over from a running one (hot upgrade). Without it, only the process
+        /// that `SIGUSR2` starts takes over, at a socket beside the admin socket, and none if there is no admin socket.
         handover: Option<PathBuf> = None,
             file_key(path_kind("the path of a Unix socket").with_length(1..=Self::MAX_SOCKET_BYTES)), restart;
     }

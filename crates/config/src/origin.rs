@@ -677,6 +677,9 @@ pub enum OriginAddressError {
     /// The scheme is neither `http:`, `https:` nor `unix:`.
     #[error("begins with none of \"http://\", \"https://\" and \"unix:\"")]
     Scheme,
+    /// The scheme is that of a protocol that litequic does not send to origins.
+    #[error("litequic sends HTTP/1.1 to origins{0}")]
+    Protocol(&'static str),
     /// A path follows the host: `http://HOST/PATH`.
     #[error("has a path, query or fragment; litequic sends those of the request")]
     Path,
@@ -692,6 +695,17 @@ pub enum OriginAddressError {
     /// The socket's path is missing, or follows a host: `unix://HOST/PATH`.
     #[error("has no socket path after \"unix:\"")]
     Socket,
+}
+
+/// The fault of a `scheme` that litequic does not know, in lower case.
+fn foreign_scheme(scheme: &str) -> OriginAddressError {
+    OriginAddressError::Protocol(match scheme {
+        "h2" | "h2c" | "h2+h2c" | "grpc" | "grpcs" => ", not HTTP/2 or gRPC",
+        "fastcgi" | "fcgi" | "uwsgi" | "scgi" | "ajp" => ": put a web server such as nginx before this one",
+        "ws" | "wss" => ", and WebSocket by its upgrade",
+        "tcp" | "udp" => ", and nothing else",
+        _ => return OriginAddressError::Scheme,
+    })
 }
 
 /// URL of an origin's server.
@@ -722,7 +736,8 @@ impl FromStr for OriginAddress {
         let (is_https, authority) = match &scheme {
             Some((scheme, rest)) if scheme == "http" => (false, rest.strip_suffix('/').unwrap_or(rest)),
             Some((scheme, rest)) if scheme == "https" => (true, rest.strip_suffix('/').unwrap_or(rest)),
-            _ => return Err(OriginAddressError::Scheme),
+            Some((scheme, _)) => return Err(foreign_scheme(scheme)),
+            None => return Err(OriginAddressError::Scheme),
         };
         if authority.contains(['/', '?', '#']) {
             return Err(OriginAddressError::Path);

@@ -201,14 +201,15 @@ pub(super) struct RouteContext<'a> {
 #[derive(Debug, Default)]
 pub(super) struct EarlierRoutes {
     /// Host, path, prefix and conditions of each route.
-    matches: BTreeSet<(Option<String>, Option<String>, String, String)>,
-    names: BTreeSet<String>,
+    /// With the line of the route.
+    matches: BTreeMap<(Option<String>, Option<String>, String, String), usize>,
+    names: BTreeMap<String, usize>,
 }
 
 impl EarlierRoutes {
     /// Whether an earlier route matches every request.
     pub(super) fn has_catch_all(&self) -> bool {
-        self.matches.contains(&(None, None, String::new(), String::new()))
+        self.matches.contains_key(&(None, None, String::new(), String::new()))
     }
 }
 
@@ -259,9 +260,9 @@ pub(super) fn read_route(
         section.note_fault("path_prefix", "has no effect beside path", None, None);
     }
     if let Some(name) = route.name.as_ref().filter(|_| section.has_valid_keys(&["name"]))
-        && !seen.names.insert(name.clone())
+        && let Some(line) = seen.names.insert(name.clone(), section.line())
     {
-        section.note_fault("name", "another route has this name", None, None);
+        section.note_fault("name", &format!("the route in line {line} has this name"), None, None);
     }
     let is_given = section.has_key("origin") && section.has_valid_keys(&["origin"]);
     if let Some(origin) = route.target_origin().filter(|origin| is_given && !origins.contains(origin)) {
@@ -274,15 +275,17 @@ pub(super) fn read_route(
     }
     let prefix = if route.path.is_some() { "" } else { route.normalized_prefix() };
     let place = (route.host.clone(), route.path.clone(), prefix.into(), route.conditions.canonical_text());
-    if section.has_valid_keys(&["host", "path", "path_prefix", "match"]) && !seen.matches.insert(place) {
+    if section.has_valid_keys(&["host", "path", "path_prefix", "match"])
+        && let Some(line) = seen.matches.insert(place, section.line())
+    {
         let keys = ["match", "path", "path_prefix", "host", "origin", "redirect", "respond"];
         let key = keys.into_iter().find(|key| section.has_key(key)).unwrap_or("origin");
-        let problem = match (&route.path, route.conditions.is_empty()) {
-            (None, true) => "another route has the same host and prefix",
-            (Some(_), true) => "another route has the same host and path",
-            (_, false) => "another route has the same host, path and conditions",
+        let same = match (&route.path, route.conditions.is_empty()) {
+            (None, true) => "host and prefix",
+            (Some(_), true) => "host and path",
+            (_, false) => "host, path and conditions",
         };
-        section.note_fault(key, problem, None, None);
+        section.note_fault(key, &format!("the route in line {line} has the same {same}"), None, None);
     }
     route
 }

@@ -35,7 +35,8 @@ const MAX_REPLICA: usize = 253;
 pub(crate) const TOKEN_PATTERN: &str = "[!#$%&'*+.^_`|~0-9A-Za-z-]+";
 
 /// Description of an address with a port, for messages.
-const EXPECTED_ADDRESS: &str = "an IP address and a port, such as \"[::]:8443\" or \"127.0.0.1:9443\"";
+const EXPECTED_ADDRESS: &str =
+    "an IP address and a port, such as \"[::]:8443\" or \"127.0.0.1:9443\", or \":8443\" for all addresses";
 
 /// A socket address: an IP address and a port above 0.
 pub(crate) fn address_kind() -> ValueKind<SocketAddr> {
@@ -45,7 +46,7 @@ pub(crate) fn address_kind() -> ValueKind<SocketAddr> {
         Err(problem) => Err(problem.into()),
     };
     text_kind(EXPECTED_ADDRESS, parse, ToString::to_string)
-        .with_pattern(&format!(r"([0-9.]+|{IPV6_PATTERN}):{PORT_PATTERN}"))
+        .with_pattern(&format!(r"(([0-9.]+|{IPV6_PATTERN})?:)?{PORT_PATTERN}"))
 }
 
 /// Parses a listen address of the command line; for port 0 the kernel chooses one.
@@ -57,12 +58,15 @@ pub fn parse_listen_address(text: &str) -> Result<SocketAddr, String> {
     parse_socket_address(text).map_err(|problem| format!("{problem}; expected {EXPECTED_ADDRESS}"))
 }
 
+/// Parses an address with a port; a port alone stands for all addresses, as in the manuals of nginx and HAProxy.
 fn parse_socket_address(text: &str) -> Result<SocketAddr, &'static str> {
-    text.parse().map_err(|_| match text {
-        _ if text.parse::<IpAddr>().is_ok() => "has no port",
-        _ if text.starts_with(':') || text.parse::<u16>().is_ok() => "has no address",
-        _ => "not an address",
-    })
+    let port = text.strip_prefix(':').unwrap_or(text);
+    if port.bytes().all(|byte| byte.is_ascii_digit())
+        && let Ok(port) = port.parse()
+    {
+        return Ok((Ipv6Addr::UNSPECIFIED, port).into());
+    }
+    text.parse().map_err(|_| if text.parse::<IpAddr>().is_ok() { "has no port" } else { "not an address" })
 }
 
 /// A file path.

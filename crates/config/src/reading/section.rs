@@ -464,6 +464,11 @@ impl<'s> ConfigSection<'s> {
         }
     }
 
+    /// Line of the table's beginning; 0 if it is not in the file.
+    pub(crate) fn line(&self) -> usize {
+        self.span.as_ref().map_or(0, |span| self.source.line_number(span.start))
+    }
+
     /// Records a fault of the table as a whole.
     pub(crate) fn note_table_fault(&self, problem: &str, expected: &str) {
         if self.table.is_some() {

@@ -154,6 +154,11 @@ impl<'s> SourceText<'s> {
         self.faults.borrow_mut().push(fault);
     }
 
+    /// Number of the line at the position `byte`.
+    pub(crate) fn line_number(&self, byte: usize) -> usize {
+        self.lines.line_and_column(byte).0
+    }
+
     /// Returns `value` as written; `None` for a table.
     pub(crate) fn quote_value(&self, value: &Spanned<DeValue<'_>>) -> Option<String> {
         let written = self.text.get(value.span()).filter(|_| !value.get_ref().is_table())?;

@@ -1,7 +1,7 @@
 //! Defines kinds of values: numbers, sizes, durations, words. Each kind has a parser, a description for messages, and a
 //! JSON schema.
 
-use super::fault::nearest_word;
+use super::{fault::nearest_word, foreign::foreign_value};
 use bytesize::ByteSize;
 use serde_json::{Value as Json, json};
 use std::{num::NonZeroU16, ops::RangeInclusive, time::Duration};
@@ -296,7 +296,9 @@ pub(crate) fn one_of_with_hidden<T: Copy + PartialEq + 'static>(
                 all().find(|(name, _)| *name == text).map(|(_, value)| *value).ok_or_else(|| ValueError {
                     problem: "unknown value".into(),
                     expected: None,
-                    nearest: nearest_word(&text, words.iter().map(|(name, _)| *name)).map(|word| format!("{word:?}")),
+                    nearest: nearest_word(&text, words.iter().map(|(name, _)| *name))
+                        .or_else(|| foreign_value(&text, words.iter().map(|(name, _)| *name)))
+                        .map(|word| format!("{word:?}")),
                 })
             }
             other => Err(other.wrong_type_error()),

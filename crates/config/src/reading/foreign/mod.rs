@@ -7,4 +7,4 @@ mod words;
 
 pub(super) use formats::{ForeignFormat, detect_by_keys, detect_by_lines};
 pub use variables::find_foreign_variable;
-pub(super) use words::{ForeignHint, foreign_hint, without_separators};
+pub(super) use words::{ForeignHint, foreign_hint, foreign_value, without_separators};

@@ -141,14 +141,38 @@ const FOREIGN_WORDS: &[(&str, &[&str], ForeignHint)] = &[
         &["providers", "docker", "labels"],
         Line("the configuration is one file, which litequic reloads when it changes"),
     ),
-    (ANYWHERE, &["http", "https"], Line("litequic has no such table; see `litequic example` for configurations")),
+    (
+        ANYWHERE,
+        &["http", "https"],
+        Line("use [[routes]] and [origins.NAME] instead of Traefik's routers, services and middlewares"),
+    ),
     // Features that litequic lacks, or that need no key
-    (ANYWHERE, &["tls", "ssl", "ssldefault"], Line("use [[certificates]] with cert and key; TLS is always on")),
+    (
+        ANYWHERE,
+        &["tls", "ssl", "ssldefault"],
+        Line(
+            "use [[certificates]] with cert and key; TLS is always on; litequic certificate makes one for development",
+        ),
+    ),
     (
         ANYWHERE,
         &["sslprotocols", "sslciphers", "ciphers", "minversion", "tlsversion", "sslminver"],
         Line("use listen.tls_min, which is 1.3 or 1.2 over TCP"),
     ),
+    (
+        ANYWHERE,
+        &[
+            "insecureskipverify",
+            "tlsinsecureskipverify",
+            "proxysslverify",
+            "sslverify",
+            "verify",
+            "skipverify",
+            "insecure",
+        ],
+        Line("the origin's certificate is always verified; use origin.tls.ca to trust one of your own"),
+    ),
+    (ANYWHERE, &["proxyssltrustedcertificate", "cafile", "rootca", "rootcas"], Key("origin.tls.ca")),
     (ANYWHERE, &["sslstapling", "ocsp", "stapling"], Line("litequic does not staple OCSP responses")),
     (ANYWHERE, &["sslearlydata", "allow0rtt", "earlydata", "zerortt"], Line("litequic does not accept 0-RTT")),
     (
@@ -204,6 +228,8 @@ const FOREIGN_WORDS: &[(&str, &[&str], ForeignHint)] = &[
     ("origin", &["retries", "retry", "proxynextupstream"], Key("origin.retry_share")),
     ("routes[]", &["location", "prefix", "uri", "url"], Key("routes[].path_prefix")),
     ("routes[]", &["upstream", "backend", "service", "proxypass", "reverseproxy", "to"], Key("routes[].origin")),
+    ("routes[].rate_limit", &["events", "rate", "average", "limit"], Key("routes[].rate_limit.requests")),
+    ("routes[].rate_limit", &["window", "period", "interval"], Key("routes[].rate_limit.per")),
     ("routes[]", &["stripprefix"], Key("routes[].rewrite_prefix")),
     ("timeouts", &["read", "server", "backend", "origin"], Key("timeouts.response_header")),
     ("timeouts", &["client", "write"], Key("timeouts.send")),
@@ -214,6 +240,19 @@ const FOREIGN_WORDS: &[(&str, &[&str], ForeignHint)] = &[
         Line("the log is written to standard error; for the access log use access_log.path"),
     ),
 ];
+
+/// Values of other programs, in the form of [`without_separators`], and litequic's.
+const FOREIGN_VALUES: &[(&[&str], &str)] = &[
+    (&["leastconn", "leastconnections", "leastrequest", "leasttime", "first"], "least-requests"),
+    (&["rr", "staticrr", "wrr", "random"], "round-robin"),
+];
+
+/// Returns the one of `values` that another program calls `value`.
+pub(crate) fn foreign_value(value: &str, mut values: impl Iterator<Item = &'static str>) -> Option<&'static str> {
+    let value = without_separators(value);
+    let (_, own) = FOREIGN_VALUES.iter().find(|(words, _)| words.contains(&value.as_str()))?;
+    values.find(|known| known == own)
+}
 
 #[cfg(test)]
 mod tests {

@@ -31,6 +31,10 @@ fi
 litequic=$(realpath "${1:-target/release/litequic}")
 client=$(realpath "${2:-$(dirname "$litequic")/examples/fleet}")
 readonly litequic client
+if ! [[ -x $client ]]; then
+    echo "needs the client of examples/fleet: cargo build --release --example fleet" >&2
+    exit 2
+fi
 export RUST_BACKTRACE=0
 replicas=${REPLICAS:-3}
 # One joins later.

@@ -1,5 +1,6 @@
-//! Binds the admin socket before the process serves, and publishes it at its path, or, if another process has the default
-//! one, at a path with the process ID. An unavailable default socket is a warning, an unavailable configured one a fault.
+//! Binds the admin socket before the process serves, and publishes it at its path, or, if another process has the
+//! default one, at a path with the process ID. An unavailable default socket is a warning, an unavailable configured
+//! one a fault.
 
 use super::{named_socket::SocketName, start_error::StartError};
 use litequic_admin::DefaultSocket;

@@ -157,6 +157,11 @@ impl DescriptorPlan {
         Self { division, derived, workers, admin_connections }
     }
 
+    /// Whether the plan satisfies all keys of `config`.
+    pub fn is_enough_for(&self, config: &Config) -> bool {
+        self.unreachable_keys(config).is_empty()
+    }
+
     /// Keys of `config` that the plan cannot satisfy, each with the problem.
     fn unreachable_keys(&self, config: &Config) -> Vec<(String, String)> {
         let (division, workers) = (&self.division, self.workers as u64);

@@ -49,7 +49,7 @@ fn write_files(names: &[String], out: &Path, file: &str) -> Result<String, FileF
     fs::create_dir_all(out).map_err(|error| (out.to_owned(), error))?;
     let authority = match fs::read_to_string(&authority_key_path) {
         Ok(key) => LocalAuthority::from_key_pem(&key),
-        // Without the authority's key, a certificate there is somebody else's.
+        // Without the authority's key, a certificate there has another issuer.
         Err(error) if error.kind() == ErrorKind::NotFound && cert_path.exists() => {
             return Err((
                 cert_path,

@@ -10,10 +10,11 @@ use std::{
     process::ExitCode,
 };
 
-/// Prints a line about the configuration at `path` to stdout, one about the descriptors of a process with it, one for
-/// each field that a route withholds, and its warnings to stderr; or its faults to stderr, with `Exit::Config`. Checks
-/// the files that it names too: certificates, error pages, secrets, and files to be written.
-pub fn check_config(path: &Path) -> ExitCode {
+/// Prints a line about the configuration at `path` to stdout, one about the descriptors of a process with it if they
+/// are too few or it is `verbose`, one for each field that a route withholds, and its warnings to stderr; or its faults
+/// to stderr, with `Exit::Config`. Checks the files that it names too: certificates, error pages, secrets, and files to
+/// be written.
+pub fn check_config(path: &Path, verbose: bool) -> ExitCode {
     let app::LoadedConfig { config, certificates, warnings, .. } = match app::load_files(ParsedConfig::load_file(path))
     {
         Ok(loads) => loads,
@@ -23,7 +24,11 @@ pub fn check_config(path: &Path) -> ExitCode {
     for warning in warnings {
         let _ = writeln!(io::stderr(), "{warning}");
     }
-    let _ = writeln!(io::stdout(), "{}\n{}", config_summary(path, &config), app::DescriptorPlan::for_start(&config));
+    let _ = writeln!(io::stdout(), "{}", config_summary(path, &config));
+    let plan = app::DescriptorPlan::for_start(&config);
+    if verbose || !plan.is_enough_for(&config) {
+        let _ = writeln!(io::stdout(), "{plan}");
+    }
     if let Some(server_id) = &config.listen.server_id {
         let _ = writeln!(io::stdout(), "connection IDs: {}, {}", server_id.hex_digits(), server_id.describe_layout());
     }

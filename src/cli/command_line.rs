@@ -26,7 +26,7 @@ struct CommandLine {
 
 #[derive(Debug, Subcommand)]
 enum CliCommand {
-    /// Run the proxy.
+    /// Run the proxy, by a configuration file or, for one origin, by options.
     Run(run::RunArguments),
     /// Print every fault of a configuration, and exit with 78 if there is one.
     #[command(override_usage = "litequic check <FILE>\n       litequic check --config <FILE>")]
@@ -37,6 +37,9 @@ enum CliCommand {
         /// The configuration file, without the option.
         #[arg(value_name = "FILE", required_unless_present = "config", conflicts_with = "config")]
         file: Option<PathBuf>,
+        /// Print how file descriptors are divided, even if they are enough.
+        #[arg(short, long)]
+        verbose: bool,
     },
     /// Try HTTP/3: serve a small origin, or your own, with a self-signed certificate.
     Demo(demo::DemoArguments),
@@ -127,7 +130,9 @@ pub fn main(release: fn()) -> ExitCode {
     };
     let exit = match arguments.command {
         CliCommand::Run(arguments) => run::run_server(arguments),
-        CliCommand::Check { config, file } => check::check_config(&config.or(file).unwrap_or_default()),
+        CliCommand::Check { config, file, verbose } => {
+            check::check_config(&config.or(file).unwrap_or_default(), verbose)
+        }
         CliCommand::Ctl(arguments) => ctl::run_ctl(arguments),
         CliCommand::Demo(arguments) => demo::run_demo(arguments),
         CliCommand::Get(arguments) => get::run_get(*arguments),

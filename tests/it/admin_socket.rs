@@ -119,7 +119,7 @@ async fn ctl_works_with_nothing_configured() {
 }
 
 #[tokio::test]
-async fn a_second_litequic_has_a_socket_of_its_own_and_ctl_acts_on_the_one_that_is_named() {
+async fn ctl_acts_on_the_one_of_two_processes_that_is_named() {
     let (setup, other) = (Setup::new("").await, Setup::new("").await);
     let first = setup.run();
     let (socket, taken) = (setup.socket(), format!("process {} answers there", first.id()));
@@ -179,7 +179,7 @@ async fn a_second_litequic_has_a_socket_of_its_own_and_ctl_acts_on_the_one_that_
 }
 
 #[tokio::test]
-async fn of_two_concurrent_starts_one_gets_the_default_socket_and_the_other_its_own() {
+async fn one_of_two_concurrent_starts_gets_the_default_socket() {
     let (setup, other) = (Setup::new("").await, Setup::new("").await);
     let both = [&setup, &other].map(|own| {
         let mut command = own.command(&["run", "--config", "litequic.toml"]);

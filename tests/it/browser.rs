@@ -128,7 +128,7 @@ fn a_browser_leaves_http3_while_it_is_switched_off() {
     let text = demo.stdout();
     let (_, admin) = text.split_once("the status page:").unwrap();
     let admin = admin.split_whitespace().next().unwrap();
-    let http3 = |state: &str| litequic(["ctl", "http3", state, "--admin", admin]).success();
+    let http3 = |state: &str| litequic(["ctl", "http3", state, "--admin", admin]).answer();
 
     browser.open(&format!("https://localhost:{port}/"));
     browser.wait_for("document.readyState === 'complete'");

@@ -428,9 +428,10 @@ async fn http3_goes_off_and_on_again_and_cuts_no_download() {
     download.finish().await.unwrap();
     client::header(&mut download).await;
     let mut tls = Tls::connect(setup.udp, "localhost", credulous(&["http/1.1"])).await.unwrap();
-    let on = format!("\r\nalt-svc: h3=\":{}\"; ma=3600\r\n", setup.udp.port());
+    // The port of the client's host: a mapping in front may lead to another.
+    let on = "\r\nalt-svc: h3=\":443\"; ma=3600\r\n";
     let head = head_over(&mut tls).await;
-    assert!(head.contains(&on), "{head}");
+    assert!(head.contains(on), "{head}");
 
     let (status, answer) = setup.change(origin, "listen.alt_svc_max_age = \"1h\"\nlisten.http3 = false").await;
     assert_eq!((status, answer.contains("listen.http3: true → false\n")), (200, true), "{answer}");
@@ -453,7 +454,7 @@ async fn http3_goes_off_and_on_again_and_cuts_no_download() {
     assert_eq!((status, answer.contains("listen.http3: false → true\n")), (200, true), "{answer}");
     assert_eq!(setup.client().await.get("/status/204").await.status, 204);
     let head = head_over(&mut tls).await;
-    assert!(head.contains(&on), "{head}");
+    assert!(head.contains(on), "{head}");
 }
 
 #[tokio::test]

@@ -254,6 +254,9 @@ fn commands_in_the_documents_exist_with_their_options() {
             for invocation in invocations {
                 let mut words = invocation.split_whitespace();
                 let command = words.next().unwrap().to_owned();
+                // Each request of `ctl` has options of its own.
+                let request = words.clone().next().filter(|word| command == "ctl" && !word.starts_with("--"));
+                let command = request.map_or_else(|| command.clone(), |request| format!("{command} {request}"));
                 let help = helps.entry(command.clone()).or_insert_with(|| help(&command));
                 for option in words.filter(|word| word.starts_with("--")) {
                     let option = option.split('=').next().unwrap();
@@ -320,7 +323,7 @@ fn pattern(line: &str) -> bool {
 }
 
 fn help(command: &str) -> String {
-    let help = Command::new(env!("CARGO_BIN_EXE_litequic")).args([command, "--help"]).output().unwrap();
+    let help = Command::new(env!("CARGO_BIN_EXE_litequic")).args(command.split(' ')).arg("--help").output().unwrap();
     assert!(help.status.success(), "litequic {command} --help: {help:?}");
     String::from_utf8(help.stdout).unwrap()
 }

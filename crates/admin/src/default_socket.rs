@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn ctl_looks_at_the_users_sockets_before_the_systems_and_in_a_service_at_its_own() {
+    fn ctl_looks_at_a_services_directory_alone() {
         let directories = |service, user| default_socket_directories(environment(service, user));
         let expected = ["/run/user/1000/litequic", "/run/litequic"];
         assert_eq!(directories(None, Some("/run/user/1000")), expected.map(PathBuf::from));

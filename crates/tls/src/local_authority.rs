@@ -84,7 +84,7 @@ impl LocalAuthority {
     }
 }
 
-/// Subject with `name` as its only attribute.
+/// Subject whose only attribute is the common name `name`.
 fn named(name: &str) -> DistinguishedName {
     let mut subject = DistinguishedName::new();
     subject.push(DnType::CommonName, name);

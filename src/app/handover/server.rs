@@ -1,5 +1,5 @@
-//! Serves the handover socket in the running process: keeps the sockets at their positions, hands them to a process that
-//! takes over, and watches older processes that drain.
+//! Serves the handover socket in the running process: keeps the sockets at their positions, hands them to a process
+//! that takes over, and watches older processes that drain.
 
 use super::{
     InheritedState,

@@ -81,6 +81,12 @@ pub enum ConnectError {
 
 /// CONNECTION_REFUSED (RFC 9000 §20.1).
 const CONNECTION_REFUSED: u64 = 0x02;
+/// Beginning of the codes of TLS alerts (RFC 9001 §4.8).
+const CRYPTO_ERROR: u64 = 0x100;
+/// Alert of servers that choose certificates by name alone, such as rustls (RFC 8446 §6.2).
+const ACCESS_DENIED: u8 = 49;
+const UNRECOGNIZED_NAME: u8 = 112;
+const NO_APPLICATION_PROTOCOL: u8 = 120;
 
 /// Text for the operator about an error that ended the handshake.
 fn reason(error: &Error) -> String {
@@ -89,6 +95,16 @@ fn reason(error: &Error) -> String {
             "the server refuses new QUIC connections at present (CONNECTION_REFUSED): it is full, drains or denies this \
              client, or HTTP/3 is off"
                 .into()
+        }
+        Error::Transport { initiator: Location::Remote, code, .. }
+            if let Some(alert) = code.as_u64().checked_sub(CRYPTO_ERROR).and_then(|alert| u8::try_from(alert).ok()) =>
+        {
+            let why = match alert {
+                ACCESS_DENIED | UNRECOGNIZED_NAME => ": it has no certificate for this name",
+                NO_APPLICATION_PROTOCOL => ": it does not serve HTTP/3 there",
+                _ => "",
+            };
+            format!("the server ended the TLS handshake{why} (alert {alert} of RFC 8446 §6)")
         }
         error => error.to_string(),
     }

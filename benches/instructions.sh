@@ -24,7 +24,7 @@ readonly FEW=20
 readonly CACHES=(--cache-sim=yes --I1=65536,16,64 --D1=49152,12,64 --LL=2097152,16,64)
 cases=("${@:3}")
 ((${#cases[@]})) || cases=(small serial small1000 ten browser h1 h2 ack2 ack10 ack100 upload handshake small-tls small1000-tls ack10-tls upload-tls
-    small-unsampled small-sampled)
+    small-unsampled small-sampled small-routes small-exact small-set small-added small-proxies small-origins)
 work=$(mktemp -d)
 pids=()
 finish() {
@@ -59,11 +59,12 @@ load() {
 
 # Sets `first` and `second` to the instructions, misses of instructions and misses of data in the largest cache of one process that
 # serves $1 and then $2 requests of the load $3, after $1 that do not count: what it does once, as gathering entropy does, is over then.
-# $4 are the lines of its configuration about the origin, and what follows them.
+# $4 are the lines of its configuration about the origin, and what follows them; $5 are its first lines.
 instructions() {
-    local less=$1 more=$2 load=$3 origin=$4 port pid requests counts=()
+    local less=$1 more=$2 load=$3 origin=$4 top=$5 port pid requests counts=()
     port=$(free_port)
     cat >"$work/litequic.toml" <<TOML
+$top
 [listen]
 udp = ["127.0.0.1:$port"]
 tcp = ["127.0.0.1:$port"]
@@ -129,6 +130,23 @@ for case in "${cases[@]}"; do
     if [[ $case == *-unordered ]]; then
         url+=$'\n\n[litequic]\npriorities = false' suffix=", without priorities"
     fi
+    # As much as a large configuration has of one thing: a request costs hardly more by it.
+    route() { printf '[[routes]]\n%s = "/a%d"\norigin = "%s"\n' "$@"; }
+    top='' every=$'\n[[routes]]\norigin = "origin"\n'
+    case $case in
+    *-routes) suffix=", 3,000 prefixes" url+=$'\n'$(for n in {1..3000}; do route path_prefix "$n" origin; done)$every ;;
+    *-exact) suffix=", 1,000 exact paths" url+=$'\n'$(for n in {1..1000}; do route path "$n" origin; done)$every ;;
+    *-set) suffix=", 64 fields set for the origin" url+=$'\n[request_headers.set]\n'$(printf 'x-a%d = "v"\n' {1..64}) ;;
+    *-added) suffix=", 64 fields set for the client" url+=$'\n[response_headers.set]\n'$(printf 'x-a%d = "v"\n' {1..64}) ;;
+    *-proxies) suffix=", 256 trusted networks" top="trusted_proxies = [$(printf '"10.%d.0.0/16",' {0..255})]" ;;
+    *-origins)
+        suffix=", 1,000 origins"
+        url+=$'\n'$(for n in {1..1000}; do
+            printf '[origins.o%d]\nurl = "http://127.0.0.1:%d"\n' "$n" "$origin"
+            route path_prefix "$n" "o$n"
+        done)$every
+        ;;
+    esac
     case ${case%-*} in
     small) load="small --path /small --bytes 1000 --connections 10 --streams 10" less=2000 more=6000 per=1 unit="a request of 1 KB over HTTP/3" ;;
     serial) load="small --path /small --bytes 1000 --connections 2 --streams 1" less=1000 more=3000 per=1 unit="the same, one at a time on two connections" ;;
@@ -146,7 +164,7 @@ for case in "${cases[@]}"; do
     handshake) load="handshakes --connections 4" less=100 more=300 per=1 unit="a handshake over QUIC" ;;
     *) echo "no case $case" >&2 && exit 2 ;;
     esac
-    instructions "$less" "$more" "$load" "$url"
+    instructions "$less" "$more" "$load" "$url" "$top"
     counts=()
     for which in 0 1 2; do
         counts+=($(((second[which] - first[which]) / ((more - less) * per))))

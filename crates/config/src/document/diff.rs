@@ -67,7 +67,8 @@ impl Config {
 
     /// Lists the keys of `[limits]` that do not have their defaults, each with its value.
     pub fn changed_limits(&self) -> Vec<(String, String)> {
-        let with_limits = |limits| Self { limits, routes: Vec::new(), ..self.clone() }.keys_and_values();
+        let with_limits =
+            |limits| Self { limits, routes: Vec::new(), origins: BTreeMap::new(), ..self.clone() }.keys_and_values();
         let all = with_limits(self.limits).into_iter().zip(with_limits(Limits::default()));
         all.filter(|(own, default)| own != default).map(|(own, _)| own).collect()
     }

@@ -23,6 +23,9 @@ pub(crate) struct ConfigSection<'s> {
     table: Option<&'s DeTable<'s>>,
     span: Option<Range<usize>>,
     path: String,
+    /// Whether the schema of the table is wanted: not of one of many tables, as an example has it.
+    is_described: bool,
+    /// Keys that were read, with their schemas if these are wanted.
     properties: Map<String, Json>,
     required: Vec<String>,
     /// Tables that the file may have and the schema lacks.
@@ -65,6 +68,7 @@ impl<'s> ConfigSection<'s> {
             table,
             span,
             path,
+            is_described: true,
             properties: Map::new(),
             required: Vec::new(),
             beside_schema: Vec::new(),
@@ -83,16 +87,31 @@ impl<'s> ConfigSection<'s> {
         self.table?.get(key)
     }
 
-    /// Adds `key` to the schema; `expected` is for people.
-    fn describe_key(&mut self, key: &str, mut schema: Json, expected: &str, default: Option<Json>, about: &str) {
+    /// Returns this table, which is one of many, without a schema.
+    fn without_schema(self) -> Self {
+        Self { is_described: false, ..self }
+    }
+
+    /// Adds `key` to the keys that were read; what `make` makes is its schema without the description.
+    fn describe_key(&mut self, key: &str, about: &str, make: impl FnOnce() -> Json) {
+        let mut schema = if self.is_described { make() } else { Json::Null };
         if let Some(schema) = schema.as_object_mut() {
             schema.insert("description".into(), about.into());
-            if !expected.is_empty() {
-                schema.insert("$comment".into(), expected.into());
-            }
-            schema.extend(default.map(|default| ("default".into(), default)));
         }
         self.properties.insert(key.into(), schema);
+    }
+
+    /// Adds a `key` as [`Self::describe_key`] does; `make` makes the schema of its values, the expected values for
+    /// people, and the default.
+    fn describe_value(&mut self, key: &str, about: &str, make: impl FnOnce() -> (Json, String, Option<Json>)) {
+        self.describe_key(key, about, || {
+            let (mut schema, expected, default) = make();
+            if let Some(schema) = schema.as_object_mut() {
+                schema.insert("$comment".into(), expected.into());
+                schema.extend(default.map(|default| ("default".into(), default)));
+            }
+            schema
+        });
     }
 
     fn read_value<T>(&mut self, key: &str, kind: &ValueKind<T>) -> Option<T> {
@@ -137,14 +156,14 @@ impl<'s> ConfigSection<'s> {
     /// Reads `key`, with `default` for a missing or rejected value.
     pub(crate) fn value_or_default<T>(&mut self, key: &str, kind: ValueKind<T>, default: T, about: &str) -> T {
         let value = self.read_value(key, &kind);
-        self.describe_key(key, kind.schema, &kind.expected, Some((kind.show)(&default)), about);
+        self.describe_value(key, about, || (kind.schema, kind.expected, Some((kind.show)(&default))));
         value.unwrap_or(default)
     }
 
     /// Reads `key`; `None` if the value is missing or rejected.
     pub(crate) fn optional_value<T>(&mut self, key: &str, kind: ValueKind<T>, about: &str) -> Option<T> {
         let value = self.read_value(key, &kind);
-        self.describe_key(key, kind.schema, &kind.expected, None, about);
+        self.describe_value(key, about, || (kind.schema, kind.expected, None));
         value
     }
 
@@ -169,12 +188,13 @@ impl<'s> ConfigSection<'s> {
     ) -> Option<Vec<T>> {
         let values =
             self.read_elements(key, &count, |section, path, value| section.source.parse_value(path, value, &kind));
-        let array =
-            json!({ "type": "array", "items": kind.schema, "minItems": count.start(), "maxItems": count.end() });
-        let expected =
-            format!("{} to {} of: {}; a single one needs no list", count.start(), count.end(), kind.expected);
-        let default: Vec<_> = default.iter().map(|value| (kind.show)(value)).collect();
-        self.describe_key(key, json!({ "anyOf": [kind.schema, array] }), &expected, Some(default.into()), about);
+        self.describe_value(key, about, || {
+            let (least, most) = (count.start(), count.end());
+            let array = json!({ "type": "array", "items": kind.schema, "minItems": least, "maxItems": most });
+            let expected = format!("{least} to {most} of: {}; a single one needs no list", kind.expected);
+            let default: Vec<_> = default.iter().map(|value| (kind.show)(value)).collect();
+            (json!({ "anyOf": [kind.schema, array] }), expected, Some(default.into()))
+        });
         values
     }
 
@@ -227,23 +247,21 @@ impl<'s> ConfigSection<'s> {
             if !value.get_ref().is_table() {
                 return section.source.parse_value(path, value, &kind).map(T::from);
             }
-            let mut table = section.open_inner(path.into(), Some(value));
+            let mut table = section.open_inner(path.into(), Some(value)).without_schema();
             let value = read(&mut table);
             table.finish_section();
             value
         });
-        let mut example = ConfigSection::new(self.source, None, None, join_path(&self.path, key));
-        read(&mut example);
-        let table = example.finish_section();
-        let each = json!({ "anyOf": [kind.schema, table] });
-        let array = json!({ "type": "array", "items": each, "minItems": count.start(), "maxItems": count.end() });
-        let expected = format!(
-            "{} to {} of: {}, or a table; a single one needs no list",
-            count.start(),
-            count.end(),
-            kind.expected
-        );
-        self.describe_key(key, json!({ "anyOf": [kind.schema, table, array] }), &expected, None, about);
+        let (source, path) = (self.source, join_path(&self.path, key));
+        self.describe_value(key, about, || {
+            let mut example = ConfigSection::new(source, None, None, path);
+            read(&mut example);
+            let (table, least, most) = (example.finish_section(), count.start(), count.end());
+            let each = json!({ "anyOf": [kind.schema, table] });
+            let array = json!({ "type": "array", "items": each, "minItems": least, "maxItems": most });
+            let expected = format!("{least} to {most} of: {}, or a table; a single one needs no list", kind.expected);
+            (json!({ "anyOf": [kind.schema, table, array] }), expected, None)
+        });
         values.unwrap_or_default()
     }
 
@@ -297,7 +315,7 @@ impl<'s> ConfigSection<'s> {
         let mut section = self.open_inner(join_path(&self.path, key), value);
         let result = read(&mut section);
         let schema = section.finish_section();
-        self.describe_key(key, schema, "", None, about);
+        self.describe_key(key, about, || schema);
         result
     }
 
@@ -331,15 +349,17 @@ impl<'s> ConfigSection<'s> {
         });
         let mut results = Vec::new();
         for (n, value) in array.into_iter().flat_map(|array| array.iter()).enumerate() {
-            let mut section = self.open_inner(format!("{path}[{n}]"), Some(value));
+            let mut section = self.open_inner(format!("{path}[{n}]"), Some(value)).without_schema();
             // An element that is not a table reads as an empty one, so that later elements keep their index.
             results.push(read(&mut section));
             section.finish_section();
         }
-        let mut example = ConfigSection::new(self.source, None, None, path);
-        read(&mut example);
-        let schema = json!({ "type": "array", "items": example.finish_section() });
-        self.describe_key(key, schema, "", None, about);
+        let source = self.source;
+        self.describe_key(key, about, || {
+            let mut example = ConfigSection::new(source, None, None, path);
+            read(&mut example);
+            json!({ "type": "array", "items": example.finish_section() })
+        });
         results
     }
 
@@ -354,16 +374,18 @@ impl<'s> ConfigSection<'s> {
         let outer = self.open_inner(path.clone(), self.get_value(key));
         let mut results = Vec::new();
         for (name, value) in outer.table.into_iter().flatten() {
-            let mut section = self.open_inner(join_path(&path, name.get_ref()), Some(value));
+            let mut section = self.open_inner(join_path(&path, name.get_ref()), Some(value)).without_schema();
             if section.table.is_some() {
                 results.push((name.get_ref().to_string(), read(name.get_ref(), &mut section)));
             }
             section.finish_section();
         }
-        let mut example = ConfigSection::new(self.source, None, None, path);
-        read("", &mut example);
-        let schema = json!({ "type": "object", "additionalProperties": example.finish_section() });
-        self.describe_key(key, schema, "", None, about);
+        let source = self.source;
+        self.describe_key(key, about, || {
+            let mut example = ConfigSection::new(source, None, None, path);
+            read("", &mut example);
+            json!({ "type": "object", "additionalProperties": example.finish_section() })
+        });
         results
     }
 
@@ -400,16 +422,17 @@ impl<'s> ConfigSection<'s> {
         if outer.table.is_some_and(|table| table.len() > most) {
             outer.note_table_fault("has too many keys", &format!("at most {most}"));
         }
-        let mut schema = kind.schema;
-        if let Some(schema) = schema.as_object_mut() {
-            schema.insert("description".into(), about.into());
-        }
-        let names = json!({ "pattern": format!("^({names})$") });
-        let schema = json!({
-            "type": "object", "propertyNames": names, "additionalProperties": schema, "maxProperties": most
+        self.describe_value(key, about, || {
+            let mut schema = kind.schema;
+            if let Some(schema) = schema.as_object_mut() {
+                schema.insert("description".into(), about.into());
+            }
+            let names = json!({ "pattern": format!("^({names})$") });
+            let schema = json!({
+                "type": "object", "propertyNames": names, "additionalProperties": schema, "maxProperties": most
+            });
+            (schema, format!("at most {most}, each {}", kind.expected), None)
         });
-        let expected = format!("at most {most}, each {}", kind.expected);
-        self.describe_key(key, schema, &expected, None, about);
         results
     }
 
@@ -424,7 +447,8 @@ impl<'s> ConfigSection<'s> {
             Some(value) => self.source.record_position(&path, value),
             None => {}
         }
-        ConfigSection::new(self.source, table, value.map(Spanned::span), path)
+        let section = ConfigSection::new(self.source, table, value.map(Spanned::span), path);
+        ConfigSection { is_described: self.is_described, ..section }
     }
 
     fn note_wrong_type(&self, path: &str, value: &Spanned<DeValue<'_>>, expected: &str) {
@@ -533,6 +557,9 @@ impl<'s> ConfigSection<'s> {
                     siblings: self.properties.keys().cloned().collect(),
                 });
             }
+        }
+        if !self.is_described {
+            return Json::Null;
         }
         let mut schema = json!({ "type": "object", "properties": self.properties, "additionalProperties": false });
         if let Some(schema) = schema.as_object_mut().filter(|_| !self.required.is_empty()) {

@@ -140,6 +140,17 @@ impl Fields {
         self.names.insert_id(id, !is_plain);
     }
 
+    /// Adds the lines of `other` at the end, at once.
+    pub fn append_fields(&mut self, other: &Self) {
+        let end = self.text.len().saturating_add(other.text.len());
+        // Lines that could not be addressed are left out, as in `push_field_line`.
+        let (Ok(base), Ok(_)) = (u32::try_from(self.text.len()), u32::try_from(end)) else { return };
+        self.text.extend_from_slice(&other.text);
+        let moved = |line: &StoredLine| StoredLine { at: line.at.saturating_add(base), ..*line };
+        self.lines.extend(other.lines.iter().map(moved));
+        self.names = self.names.union(other.names);
+    }
+
     /// Replaces all lines with the name `name` by one at the end.
     pub fn set_field(&mut self, name: FieldNameRef<'_>, value: &[u8]) {
         self.remove_field(name);

@@ -85,6 +85,8 @@ pub(crate) struct FieldRules {
     replaced_others: Vec<String>,
     set: Vec<(FieldName, RuleValue)>,
     add: Vec<(FieldName, RuleValue)>,
+    /// The lines of `set` and `add`, if no value depends on the request.
+    fixed: Option<Fields>,
     /// Names of all fields of the rules, in their plain spelling.
     plain: Vec<String>,
     /// Whether the rules use the plain spelling only.
@@ -103,6 +105,7 @@ impl FieldRules {
             list.iter().map(|(name, template)| (name.into(), RuleValue::new(template))).collect()
         };
         let valued = rules.set.iter().chain(&rules.add).map(|(name, _)| name);
+        let (set, add): (Vec<_>, Vec<_>) = (values(&rules.set), values(&rules.add));
         let replaced = || rules.remove.iter().chain(rules.set.iter().map(|(name, _)| name)).map(HeaderName::as_str);
         let names = || rules.remove.iter().chain(valued.clone()).map(HeaderName::as_str);
         Self {
@@ -115,8 +118,9 @@ impl FieldRules {
                 others.sort_unstable();
                 others
             },
-            set: values(&rules.set),
-            add: values(&rules.add),
+            fixed: set.iter().chain(&add).map(|(name, value)| value.fixed_line(name)).collect(),
+            set,
+            add,
         }
     }
 
@@ -170,6 +174,9 @@ impl FieldRules {
                 false => !self.replaces_other(line.name_str()),
             });
         }
+        if let Some(fixed) = &self.fixed {
+            return fields.append_fields(fixed);
+        }
         for (name, value) in self.set.iter().chain(&self.add) {
             value.append_field(name.as_name_ref(), fields, variables);
         }
@@ -185,6 +192,14 @@ impl RuleValue {
         };
         let fixed = fixed.filter(|text| is_field_value(text.as_bytes()));
         fixed.map_or_else(|| Self::Filled(template.clone()), Self::Fixed)
+    }
+
+    /// A line of a field with this value; `None` if the value depends on the request.
+    fn fixed_line<'a>(&'a self, name: &'a FieldName) -> Option<(FieldNameRef<'a>, &'a [u8])> {
+        match self {
+            Self::Fixed(value) => Some((name.as_name_ref(), value.as_bytes())),
+            Self::Filled(_) => None,
+        }
     }
 
     /// Adds a field with this value.

@@ -176,6 +176,18 @@ fn decoded_lines_become_fields_but_for_those_that_are_left_out() {
 }
 
 #[test]
+fn fields_appended_at_once_equal_lines_appended_in_turn() {
+    let lines = [("host", "a.test"), ("x-one", "1"), ("cookie", ""), ("x_two", "2")];
+    let lines = lines.map(|(name, value)| (FieldNameRef::from_lower_case_token(name), value.as_bytes()));
+    let (mut at_once, mut in_turn): (Fields, Fields) =
+        (lines[1..].iter().copied().collect(), lines[1..].iter().copied().collect());
+    at_once.append_fields(&lines.into_iter().collect());
+    lines.into_iter().for_each(|(name, value)| in_turn.append(name, value));
+    assert_eq!(at_once, in_turn);
+    assert_eq!(at_once.name_set(), in_turn.name_set());
+}
+
+#[test]
 fn a_name_that_is_too_long_for_a_line_is_no_name() {
     let mut decoded = DecodedFields::default();
     decoded.text_buffer().resize(70_000, b'x');

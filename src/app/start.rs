@@ -232,6 +232,7 @@ impl BoundStart<'_> {
         let admin_socket = socket.and_then(|socket| {
             serve_admin_socket(socket, &state, &lifecycle, handover.wait_for_handover(), &mut tasks)
         });
+        tasks.spawn(admin::record_history(Arc::clone(&state), lifecycle.watch_phase()));
         tasks.spawn(run_health_checks(in_force.clone(), lifecycle.watch_phase()));
         tasks.spawn(expire_denied(in_force.clone(), lifecycle.watch_phase()));
         spawn_acme(&in_force, &lifecycle, handover.wait_for_handover(), &mut tasks);
@@ -342,6 +343,7 @@ impl BoundStart<'_> {
             control: Arc::clone(&metrics.control),
             metrics: Arc::clone(&metrics.admin),
             metrics_text: admin::CachedMetrics::default(),
+            history: admin::MetricHistory::default(),
             lifecycle: self.lifecycle.clone(),
             heartbeats: self.heartbeats.clone(),
             readiness: admin::Readiness::new(Some(admin_hooks::build_origin_probe(in_force))),

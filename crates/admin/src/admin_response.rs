@@ -46,6 +46,7 @@ enum AdminResource {
     Metrics,
     Page,
     Status,
+    History,
     Clients,
     Denied,
     Config,
@@ -61,12 +62,13 @@ enum AdminResource {
 }
 
 impl AdminResource {
-    const ALL: [Self; 17] = [
+    const ALL: [Self; 18] = [
         Self::Health,
         Self::Ready,
         Self::Metrics,
         Self::Page,
         Self::Status,
+        Self::History,
         Self::Clients,
         Self::Denied,
         Self::Config,
@@ -88,6 +90,7 @@ impl AdminResource {
             Self::Metrics => "/metrics",
             Self::Page => "/",
             Self::Status => "/status",
+            Self::History => "/history",
             Self::Clients => "/clients",
             Self::Denied => "/denied",
             Self::Config => "/config",
@@ -136,7 +139,7 @@ impl AdminResource {
     /// Whether the response is for the operator alone. Other resources are served to every client that reaches the
     /// address: probes and load balancers request them by any name.
     const fn is_operator_only(self) -> bool {
-        matches!(self, Self::Metrics | Self::Status | Self::Clients | Self::Denied | Self::Config)
+        matches!(self, Self::Metrics | Self::Status | Self::History | Self::Clients | Self::Denied | Self::Config)
     }
 
     fn is_on_surface(self, surface: Surface) -> bool {
@@ -201,6 +204,9 @@ async fn answer_resource(state: &AdminState, surface: Surface, request: &Parts) 
         AdminResource::Page => page_response(),
         AdminResource::Status => {
             content_response(StatusCode::OK, JSON_TYPE, pretty_json(&status_response::build_status(state).await))
+        }
+        AdminResource::History => {
+            content_response(StatusCode::OK, JSON_TYPE, pretty_json(&state.history.recorded_history()))
         }
         AdminResource::Clients => {
             let shown = |_, list| content_response(StatusCode::OK, JSON_TYPE, pretty_json(&list));
@@ -455,6 +461,7 @@ mod tests {
             control: Arc::default(),
             metrics: Arc::default(),
             metrics_text: CachedMetrics::default(),
+            history: crate::MetricHistory::default(),
             lifecycle: Lifecycle::default(),
             heartbeats: Vec::new(),
             readiness: Readiness::new(None),

@@ -1,8 +1,8 @@
 //! Defines the state from which admin responses are made, and the functions that the rest of the process provides.
 
 use super::{
-    cached_metrics::CachedMetrics, clients::ClientControl, maintenance::SwitchMaintenance, metrics::AdminMetrics,
-    readiness::Readiness, status::Status, token::Token,
+    cached_metrics::CachedMetrics, clients::ClientControl, history::MetricHistory, maintenance::SwitchMaintenance,
+    metrics::AdminMetrics, readiness::Readiness, status::Status, token::Token,
 };
 use litequic_base::lifecycle::Lifecycle;
 use litequic_telemetry::{ControlMetrics, Heartbeat, MetricsRegistry};
@@ -62,6 +62,8 @@ pub struct AdminState {
     pub metrics: Arc<AdminMetrics>,
     /// Cached text of `/metrics`.
     pub metrics_text: CachedMetrics,
+    /// Totals of the last ten minutes.
+    pub history: MetricHistory,
     /// Lifecycle of the process, which `POST /drain` advances.
     pub lifecycle: Lifecycle,
     /// Heartbeats of the workers, by their index.

@@ -2,8 +2,8 @@
 // Asks /status every two seconds and shows it, with what two answers differ by. Puts texts and charts' paths alone into the page.
 const EVERY = 2000;
 const PATIENCE = 5000;
-// Seconds that charts show. What they show is kept here and nowhere else.
-const TREND = 120;
+// Seconds that charts show: those that the process keeps.
+const TREND = 600;
 // A chart's height, as its viewBox has it.
 const HEIGHT = 32;
 // Routes that are shown.
@@ -14,6 +14,8 @@ const BUSIEST = '/clients?limit=10';
 const FLOW_CONTROL = ['stream_receive_buffer', 'connection_receive_buffer', 'worker_receive_buffer', 'send_buffer', 'max_streams'];
 // Routes and hosts in maintenance that are named above all else.
 const MOST_NAMED = 8;
+// Whether the past of the process is in the charts.
+let hasPast = false;
 const at = id => document.getElementById(id);
 let before = null;
 let trend = [];
@@ -114,6 +116,17 @@ function charts(now) {
   chart('chart-cpu', of('cpu'), value => digits(value));
 }
 
+// What the process has kept of the time before the first answer.
+function past(points) {
+  const [first] = trend;
+  const kept = points.slice(1).map((point, n) => {
+    const was = points[n];
+    const rate = name => (point[name] - was[name]) / (point.time - was.time);
+    return { time: point.time, requests: rate('requests'), bytes: rate('bytes'), errors: rate('errors'), cpu: rate('cpu') * 100 };
+  });
+  trend = [...kept.filter(point => !first || point.time < first.time), ...trend];
+}
+
 // By route: all responses, those of a class, and bytes to and from clients.
 function byRoute(metrics) {
   const routes = new Map();
@@ -166,8 +179,9 @@ function show(now) {
 
   at('version').textContent = now.version;
   const { cpu_seconds: cpu, resident_bytes: resident, open_files: files } = now.process || {};
+  const { id, user } = now.process || {};
   at('uptime').textContent = [
-    'Up ' + duration(now.uptime || 0),
+    id ? 'Process ' + id + (user ? ' of ' + user : '') + ', up ' + duration(now.uptime || 0) : 'Up ' + duration(now.uptime || 0),
     Number.isFinite(cpu) ? digits(cpu) + ' s of CPU time' : '',
     Number.isFinite(resident) ? bytes(resident) + ' in RAM' : '',
     Number.isFinite(files) ? whole(files) + ' open files' : '',
@@ -211,18 +225,28 @@ function show(now) {
   at('maintenance').hidden = !closed;
 
   const [routes, routesBefore] = [byRoute(now.metrics), same ? byRoute(before.metrics) : new Map()];
-  const shown = [...routes].slice(0, MOST_ROUTES).map(([route, counts]) => {
+  const each = (route, counts, name) => {
+    const was = routesBefore.get(route);
+    return was && seconds > 0 ? (counts[name] - was[name]) / seconds : 0;
+  };
+  // Those in maintenance, then those with most bytes now, then in all.
+  const load = ([route, counts]) => [inMaintenance.has(route) ? 1 : 0, each(route, counts, 'sent'), counts.sent, counts.all];
+  const byLoad = (one, other) => {
+    const [first, second] = [load(one), load(other)];
+    const differs = first.findIndex((value, n) => value !== second[n]);
+    return differs < 0 ? 0 : second[differs] - first[differs];
+  };
+  const shown = [...routes].sort(byLoad).slice(0, MOST_ROUTES).map(([route, counts]) => {
     const was = routesBefore.get(route);
     const failed = counts['5xx'] || 0;
-    const each = name => was && seconds > 0 ? (counts[name] - was[name]) / seconds : 0;
     return [
       inMaintenance.has(route) ? [route, '', 'in maintenance'] : route,
       [whole(counts.all), 'n'],
-      [digits(each('all')), 'n'],
+      [digits(each(route, counts, 'all')), 'n'],
       [whole(counts['4xx'] || 0), 'n'],
       [whole(failed), was && failed > (was['5xx'] || 0) ? 'n bad' : 'n'],
       [bytes(counts.sent), 'n'],
-      [bytes(each('sent')), 'n'],
+      [bytes(each(route, counts, 'sent')), 'n'],
       [bytes(counts.received), 'n'],
     ];
   });
@@ -281,9 +305,9 @@ function show(now) {
     host, [state, state === 'valid' ? 'good' : 'bad'], time(next), directory,
     [[problem, record && 'TXT record: ' + record].filter(Boolean).join('; ') || '–', problem ? 'bad' : ''],
   ]));
-  const { version, read, reloads, reloaded_at, refused, refused_since: since, renewed_at: renewed } = now.configuration;
+  const { file, version, read, reloads, reloaded_at, refused, refused_since: since, renewed_at: renewed } = now.configuration;
   const last = (count, at) => count + (count ? ', the last ' + time(at) : '');
-  at('read').textContent = 'Version ' + version + ', read ' + time(read) + '. Reloads: ' + last(reloads, reloaded_at) + '.';
+  at('read').textContent = (file ? file + ': version ' : 'Version ') + version + ', read ' + time(read) + '. Reloads: ' + last(reloads, reloaded_at) + '.';
   at('refused').textContent = (since ? 'The configuration file has been rejected since ' + time(since) + ': the log says why. ' : '')
     + 'Rejected reloads: ' + whole(refused) + '. Certificates and error pages renewed: ' + (renewed ? time(renewed) : 'not yet') + '.';
   at('refused').className = since ? 'bad' : '';
@@ -332,6 +356,11 @@ async function turn() {
       rows('keys', Object.entries(await get('/config')));
     }
     show(status);
+    if (!hasPast) {
+      hasPast = true;
+      past((await get('/history').catch(() => ({}))).points || []);
+      charts(status.time);
+    }
     // A worker that hangs is told by the status.
     clients(await get(BUSIEST).catch(() => ({})));
   } catch (error) {

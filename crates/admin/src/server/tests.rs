@@ -27,6 +27,7 @@ async fn start(surface: Surface, limits: AdminLimits) -> Admin {
         control: Arc::default(),
         metrics: Arc::clone(&metrics),
         metrics_text: CachedMetrics::default(),
+        history: crate::MetricHistory::default(),
         lifecycle: lifecycle.clone(),
         heartbeats: vec![Arc::default(), Arc::<Heartbeat>::default()],
         readiness: Readiness::new(None),

@@ -11,7 +11,7 @@ mod support;
 use libfuzzer_sys::fuzz_target;
 use litequic_base::lifecycle::{Lifecycle, ProcessPhase};
 use litequic_config::{Config, OriginAddress};
-use litequic_exchange::{CertificateRequest, Client, RequestRecorder, terms::CurrentTerms};
+use litequic_exchange::{AdvertisedPort, CertificateRequest, Client, RequestRecorder, terms::CurrentTerms};
 use litequic_quic::Secrets;
 use litequic_resources::{
     connections::ConnectionPool,
@@ -130,7 +130,7 @@ async fn connection(script: Script<'_>, bytes: &[u8]) {
         let choose =
             Box::new(|name: Option<&str>, local, is_old| server_tls().choose_server_config(name, local, is_old));
         let tls = Rc::new(tcp::HandshakeConfig { choose, validation: Box::new(|_| Box::pin(async { None })) });
-        spawn_local(tcp::serve_tls(listener, front, tls, 443))
+        spawn_local(tcp::serve_tls(listener, front, tls, AdvertisedPort::Fixed(443)))
     };
     let received = client(&script, bytes, address, &lifecycle).await;
     match script.kind {

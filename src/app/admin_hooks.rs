@@ -23,8 +23,8 @@ use tokio::{sync::Mutex, time::Instant};
 
 /// Timeout of a probe for whether a server is reachable.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
-/// Time for which a probe's result is reused: however many status pages are open, a server is probed once in that time.
-const PROBE_VALIDITY: Duration = Duration::from_secs(5);
+/// Most servers that are probed at once: each takes a descriptor.
+const MAX_PROBES: usize = 256;
 
 /// Builds the hooks that read and change `in_force`; clients reach the process at `addresses`.
 pub(super) fn build_admin_hooks(in_force: &ActiveState, addresses: &[SocketAddr]) -> AdminHooks {
@@ -35,7 +35,7 @@ pub(super) fn build_admin_hooks(in_force: &ActiveState, addresses: &[SocketAddr]
     let renewing = Arc::clone(&in_force.acme.board);
     let (switched, switching, ordering) = (in_force.clone(), in_force.clone(), in_force.clone());
     AdminHooks {
-        status: Box::new(move || {
+        status: Box::new(move |age| {
             let (origins, http3) = (Arc::clone(&origins), &switched.http3);
             let mut status = Status {
                 uptime: Some(started.elapsed().as_secs_f64()),
@@ -52,7 +52,7 @@ pub(super) fn build_admin_hooks(in_force: &ActiveState, addresses: &[SocketAddr]
                 ..Status::default()
             };
             Box::pin(async move {
-                status.origins = origins.probe_origins().await;
+                status.origins = origins.probe_origins(age).await;
                 status
             })
         }),
@@ -230,17 +230,18 @@ struct ProbedServers {
 }
 
 impl OriginStatusCache {
-    async fn probe_origins(&self) -> Vec<OriginStatus> {
+    /// Probes the servers, unless the last result is younger than `age`.
+    async fn probe_origins(&self, age: Duration) -> Vec<OriginStatus> {
         let mut last = self.last.lock().await;
         let routing = self.in_force.routing.load_full();
         if let Some(found) = &*last
-            && found.at.elapsed() < PROBE_VALIDITY
+            && found.at.elapsed() < age
             && Arc::ptr_eq(&found.routing, &routing)
         {
             return found.servers.clone();
         }
         let servers = routing.server_states();
-        let found = servers.iter().map(async |server| {
+        let probe = async |server: &ServerState| {
             let address = server.address.to_string();
             let name = ServerName::new(&server.origin, &address);
             let of = |read: fn(&ServerMetrics) -> u64| self.in_force.metrics.sum_of_server(&name, read);
@@ -254,8 +255,11 @@ impl OriginStatusCache {
                 requests: Some(of(|server| server.requests.get())),
                 failures: Some(of(|server| server.failures.get())),
             }
-        });
-        let found = future::join_all(found).await;
+        };
+        let mut found = Vec::with_capacity(servers.len());
+        for some in servers.chunks(MAX_PROBES) {
+            found.extend(future::join_all(some.iter().map(probe)).await);
+        }
         *last = Some(ProbedServers { at: Instant::now(), routing, servers: found.clone() });
         found
     }

@@ -307,7 +307,7 @@ async fn the_status_page_shows_in_a_browser_what_litequic_does() {
         " role=\"status\">In maintenance, answered 503: shop (Retry-After 600 s).</p>",
         "<main id=\"answered\">",
         " open files, HTTP/3 on.</p>",
-        "<p id=\"uptime\">Up ",
+        "<p id=\"uptime\">Process ",
         "<figcaption>Requests per second: <output>0",
         "<path class=\"line\" vector-effect=\"non-scaling-stroke\" d=\"M",
         "<td data-label=\"Protocol\">HTTP/1.1</td><td class=\"n\" data-label=\"Since\">",

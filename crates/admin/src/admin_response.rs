@@ -515,7 +515,7 @@ mod tests {
         let orders = Arc::new(std::sync::Mutex::new(Vec::new()));
         let seen = Arc::clone(&orders);
         let hooks = AdminHooks {
-            status: Box::new(|| Box::pin(async { crate::Status::default() })),
+            status: Box::new(|_| Box::pin(async { crate::Status::default() })),
             configuration: Box::new(Vec::new),
             renew: Box::new(|_| Err(String::new())),
             maintain: Box::new(move |order| {

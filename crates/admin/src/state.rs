@@ -100,8 +100,8 @@ pub struct AdminHooks {
 /// Orders the certificate of a host. Returns a description, or the reason of a refusal.
 pub type OrderRenewal = Box<dyn Fn(&str) -> Result<String, String> + Send + Sync>;
 
-/// Returns the members of `/status` that other modules know.
-pub type ReadStatus = Box<dyn Fn() -> Pin<Box<dyn Future<Output = Status> + Send>> + Send + Sync>;
+/// Returns the members of `/status` that other modules know; what was learned of the servers may be as old as the time.
+pub type ReadStatus = Box<dyn Fn(Duration) -> Pin<Box<dyn Future<Output = Status> + Send>> + Send + Sync>;
 
 impl fmt::Debug for AdminHooks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

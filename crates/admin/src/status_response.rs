@@ -11,21 +11,28 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+/// Maximum age of probes in the status: however many pages are open, a server is probed once in that time.
+const STATUS_PROBE_AGE: Duration = Duration::from_secs(5);
+/// Maximum age of probes for a scrape, which no person waits for.
+const SCRAPE_PROBE_AGE: Duration = Duration::from_secs(60);
+
 /// Builds the response to `/status`.
 pub(super) async fn build_status(state: &AdminState) -> Status {
     let samples = state.registry.summed_samples();
-    Status { metrics: Some(Samples(samples.into_iter().collect())), ..build_without_metrics(state).await }
+    let status = build_without_metrics(state, STATUS_PROBE_AGE).await;
+    Status { metrics: Some(Samples(samples.into_iter().collect())), ..status }
 }
 
 /// Sets the metric of problems to the present ones.
 pub(super) async fn refresh_problems(state: &AdminState) {
-    build_without_metrics(state).await;
+    build_without_metrics(state, SCRAPE_PROBE_AGE).await;
 }
 
-/// Builds the response to `/status` but for its metrics, and sets the metric of problems.
-async fn build_without_metrics(state: &AdminState) -> Status {
+/// Builds the response to `/status` but for its metrics, and sets the metric of problems. Probes of servers may be as
+/// old as `age`.
+async fn build_without_metrics(state: &AdminState, age: Duration) -> Status {
     let inside = match &state.hooks {
-        Some(hooks) => (hooks.status)().await,
+        Some(hooks) => (hooks.status)(age).await,
         None => Status::default(),
     };
     let ProcessFigures { cpu_seconds, resident_bytes, start_time, open_fds, max_fds } =

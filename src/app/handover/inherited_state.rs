@@ -42,10 +42,13 @@ impl InheritedState {
         predecessor: Option<&Path>,
         passed: InheritedSockets,
     ) -> Result<Self, StartError> {
-        let found = match predecessor.or(config.admin.handover.as_deref()) {
-            Some(path) => Predecessor::find_running(path).await?,
-            None => None,
-        };
+        let mut found = None;
+        for path in predecessor.into_iter().chain(config.admin.handover.as_deref()) {
+            // The process that started this one may be gone.
+            if found.is_none() {
+                found = Predecessor::find_running(path).await?;
+            }
+        }
         let own = load_secrets(config)?;
         let key = load_server_id_key(config)?;
         let scheme = |mask| {

@@ -222,6 +222,13 @@ mod tests {
             assert!(bind(AdminSocket::Auto, &default).await.unwrap().is_none());
         }
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left behind");
+
+        let taken = folder.path().join("admin.sock");
+        let _other = tokio::net::UnixListener::bind(&taken).unwrap();
+        let expected =
+            format!("cannot listen on admin.socket = {taken:?}: process {} answers there", std::process::id());
+        assert_eq!(bind(AdminSocket::At(taken), &DefaultSocket::Off).await.unwrap_err(), expected);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left behind");
     }
 
     #[tokio::test]

@@ -90,6 +90,25 @@ mod tests {
         Network { address: address.parse().unwrap(), prefix: prefix.parse().unwrap() }
     }
 
+    #[test]
+    fn networks_contain_their_addresses() {
+        for (text, address, expected) in [
+            ("10.0.0.0/8", "10.255.0.1", true),
+            ("10.0.0.0/8", "11.0.0.1", false),
+            ("10.0.0.0/8", "::ffff:10.0.0.1", true),
+            ("0.0.0.0/0", "192.0.2.1", true),
+            ("192.0.2.1/32", "192.0.2.1", true),
+            ("192.0.2.1/32", "192.0.2.2", false),
+            ("2001:db8::/32", "2001:db8:1::1", true),
+            ("2001:db8::/32", "2001:db9::1", false),
+            ("::/0", "2001:db9::1", true),
+            ("::/0", "192.0.2.1", false),
+        ] {
+            let covers = AddressSet::new(&[network(text)]).covers_address(address.parse().unwrap());
+            assert_eq!(covers, expected, "{address} in {text}");
+        }
+    }
+
     fn rules(deny: &[&str], allow: Option<&[&str]>) -> Option<AddressRules> {
         let networks = |all: &[&str]| all.iter().map(|text| network(text)).collect::<Vec<_>>();
         let (deny, allow) = (networks(deny), allow.map(networks));

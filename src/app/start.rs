@@ -428,11 +428,9 @@ impl ListenAddresses {
 /// Port at which clients of the TCP listener at `address` reach HTTP/3 (RFC 7838 §3), unless `listen.advertised_port`
 /// names another: the port that they know, if `udp` has the listener's, or else the first of `udp`.
 fn advertised_port(config: &Config, udp: &[SocketAddr], address: SocketAddr) -> AdvertisedPort {
-    match config.listen.advertised_port {
-        Some(port) => AdvertisedPort::Fixed(port.get()),
-        None if udp.iter().any(|udp| udp.port() == address.port()) => AdvertisedPort::OfHost(address.port()),
-        None => AdvertisedPort::Fixed(udp.first().map_or(0, SocketAddr::port)),
-    }
+    let is_shared = udp.iter().any(|udp| udp.port() == address.port());
+    let port = if is_shared { address.port() } else { udp.first().map_or(0, SocketAddr::port) };
+    AdvertisedPort::choose(config.listen.advertised_port, port, is_shared)
 }
 
 /// Creates servers with at most `connections` connections at duplicates of the operator's listeners; a successor gets

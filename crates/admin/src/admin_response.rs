@@ -153,10 +153,13 @@ pub(super) async fn answer_admin_request(state: &AdminState, surface: Surface, r
     // Who may not ask learns nothing of the process.
     let is_told = surface != Surface::Probes
         && !matches!(answer.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::NOT_FOUND);
+    if !is_told {
+        return answer;
+    }
     let (process, config) = (std::process::id(), &state.identity.config);
     let process = if config.is_empty() { process.to_string() } else { format!("{process}, {config}") };
     // A path with control characters is no value of a field.
-    if let Some(process) = HeaderValue::from_maybe_shared(Bytes::from(process)).ok().filter(|_| is_told) {
+    if let Ok(process) = HeaderValue::from_maybe_shared(Bytes::from(process)) {
         answer.headers_mut().insert(super::PROCESS_FIELD, process);
     }
     answer

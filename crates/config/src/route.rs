@@ -200,9 +200,9 @@ pub(super) struct RouteContext<'a> {
 /// Earlier routes, to find conflicts.
 #[derive(Debug, Default)]
 pub(super) struct EarlierRoutes {
-    /// Host, path, prefix and conditions of each route.
-    /// With the line of the route.
+    /// Line of each route by its host, path, prefix and conditions.
     matches: BTreeMap<(Option<String>, Option<String>, String, String), usize>,
+    /// Line of each named route.
     names: BTreeMap<String, usize>,
 }
 

@@ -1,6 +1,6 @@
 //! Formats the value of `Alt-Svc` (RFC 7838 §3) that advertises HTTP/3. Pure.
 
-use std::time::Duration;
+use std::{num::NonZeroU16, time::Duration};
 
 /// UDP port that `Alt-Svc` advertises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,6 +13,16 @@ pub enum AdvertisedPort {
 }
 
 impl AdvertisedPort {
+    /// Returns `configured` (`listen.advertised_port`), or else `port`, which the client's own port replaces if
+    /// `is_shared`: both TCP and UDP listen at `port`.
+    pub fn choose(configured: Option<NonZeroU16>, port: u16, is_shared: bool) -> Self {
+        match configured {
+            Some(port) => Self::Fixed(port.get()),
+            None if is_shared => Self::OfHost(port),
+            None => Self::Fixed(port),
+        }
+    }
+
     /// Returns the port for a client whose last request was for the port `host`.
     pub fn port_for_host(self, host: Option<u16>) -> u16 {
         match self {

@@ -20,11 +20,8 @@ impl AltSvcRenewal {
     /// Creates the state of a connection to the UDP port `local`. Where litequic does not serve TCP, another server
     /// advertises HTTP/3, perhaps at another port, so that no response has the field.
     pub(super) fn new(listen: &Listen, local: u16, now: Instant) -> Self {
-        let port = match listen.advertised_port {
-            Some(port) => AdvertisedPort::Fixed(port.get()),
-            None if listen.tcp.iter().any(|tcp| tcp.port() == local) => AdvertisedPort::OfHost(local),
-            None => AdvertisedPort::Fixed(local),
-        };
+        let is_shared = listen.tcp.iter().any(|tcp| tcp.port() == local);
+        let port = AdvertisedPort::choose(listen.advertised_port, local, is_shared);
         Self { port, due: Cell::new((!listen.tcp.is_empty()).then_some(now)) }
     }
 

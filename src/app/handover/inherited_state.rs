@@ -45,8 +45,9 @@ impl InheritedState {
         let mut found = None;
         for path in predecessor.into_iter().chain(config.admin.handover.as_deref()) {
             // The process that started this one may be gone.
-            if found.is_none() {
-                found = Predecessor::find_running(path).await?;
+            found = Predecessor::find_running(path).await?;
+            if found.is_some() {
+                break;
             }
         }
         let own = load_secrets(config)?;

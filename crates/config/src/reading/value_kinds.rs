@@ -286,7 +286,8 @@ pub(crate) fn one_of_with_hidden<T: Copy + PartialEq + 'static>(
     words: NamedValues<T>,
     more: NamedValues<T>,
 ) -> ValueKind<T> {
-    let names: Vec<_> = words.iter().map(|(name, _)| *name).collect();
+    let shown = move || words.iter().map(|(name, _)| *name);
+    let names: Vec<_> = shown().collect();
     let all = move || words.iter().chain(more);
     ValueKind {
         expected: format!("one of \"{}\"", names.join("\", \"")),
@@ -296,8 +297,8 @@ pub(crate) fn one_of_with_hidden<T: Copy + PartialEq + 'static>(
                 all().find(|(name, _)| *name == text).map(|(_, value)| *value).ok_or_else(|| ValueError {
                     problem: "unknown value".into(),
                     expected: None,
-                    nearest: nearest_word(&text, words.iter().map(|(name, _)| *name))
-                        .or_else(|| foreign_value(&text, words.iter().map(|(name, _)| *name)))
+                    nearest: nearest_word(&text, shown())
+                        .or_else(|| foreign_value(&text, shown()))
                         .map(|word| format!("{word:?}")),
                 })
             }

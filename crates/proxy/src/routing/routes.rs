@@ -124,7 +124,6 @@ impl HostRoutes {
         }
         self.first_with_readings = routes.iter().position(|route| route.has_readings);
         let ignoring = routes.iter().enumerate().filter(|(_, route)| route.ignores_slash);
-        self.slash_ignoring.clear();
         for (at, route) in ignoring {
             self.slash_ignoring.entry(route.prefix.trim_end_matches('/').to_owned()).or_insert(at);
         }
@@ -308,10 +307,11 @@ impl Routes {
         // A route that matches by the path's bytes matches in each reading too: a reading selects it, or one before it.
         let checked = passed_over && reading != PathReading::Raw;
         if checked && (read_otherwise || exchange::may_have_readings(path, ignore_case)) {
+            let is_chosen = |host: &HostRoutes| chosen.is_some_and(|(of, ..)| std::ptr::eq(host, of));
+            let chosen_at = self.matching_hosts(&host).position(is_chosen);
+            let hosts = chosen_at.map_or(usize::MAX, |at| at.saturating_add(1));
             let read_as = |reading: Vec<u8>| {
-                let is_chosen = |host: &HostRoutes| chosen.is_some_and(|(of, ..)| std::ptr::eq(host, of));
-                let end = self.matching_hosts(&host).position(is_chosen).map_or(usize::MAX, |at| at.saturating_add(1));
-                self.matching_hosts(&host).take(end).find_map(|host| {
+                self.matching_hosts(&host).take(hosts).find_map(|host| {
                     let here = chosen.filter(|(of, ..)| std::ptr::eq(host, *of));
                     let end = here.map_or(host.routes.len(), |(_, at, _)| at);
                     // Two routes of one host that are read alike are one to such an origin.

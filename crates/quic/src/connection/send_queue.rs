@@ -13,10 +13,11 @@
 mod in_order;
 mod short_responses;
 mod stream_order;
+mod turn_delay;
 
 use super::{
     stream_credit::OpenStreams,
-    stream_state::{StreamProgress, StreamSendState, WAKE_NEVER, WAKE_ON_ACKNOWLEDGED, WAKE_ON_SENT},
+    stream_state::{StreamProgress, StreamSendState, WAKE_NEVER, WAKE_ON_ACKNOWLEDGED, WAKE_ON_SENT, WOKEN},
 };
 use litequic_base::relaxed_cell::RelaxedCell;
 use litequic_resources::send::path::{MIN_REFILL, OWN_LOW_WATER, QueuedBytes, SendPath, WriteAllowance};
@@ -99,6 +100,10 @@ impl SendQueue {
     ) -> WriteAllowance {
         let stream = &state.progress;
         self.track_stream(id, stream, sent);
+        if stream.wake_on.get() == WOKEN {
+            stream.wake_on.set(WAKE_NEVER);
+            turn_delay::record_turn(stream.wake_at.get());
+        }
         if let Some(order) = &self.order {
             return self.ordered_allowance(order, id, state, sent, outstanding, ready);
         }
@@ -251,7 +256,12 @@ impl SendQueue {
     }
 
     fn send_path(&self) -> SendPath {
-        SendPath { window: self.window.get(), smoothed_rtt: self.smoothed_rtt.get(), min_rtt: self.min_rtt.get() }
+        SendPath {
+            window: self.window.get(),
+            smoothed_rtt: self.smoothed_rtt.get(),
+            min_rtt: self.min_rtt.get(),
+            turn_delay: turn_delay::longest_delay(),
+        }
     }
 
     fn change_progress(&self, stream: &StreamProgress, change: impl FnOnce(&StreamProgress)) {
@@ -263,6 +273,8 @@ impl SendQueue {
     /// Wakes the task of a stream, and ends its wait. Not to be called under the endpoint's lock.
     pub(crate) fn wake_stream(&self, state: &StreamSendState) {
         self.clear_wait(&state.progress);
+        state.progress.wake_at.set(turn_delay::wake_time());
+        state.progress.wake_on.set(WOKEN);
         state.waker.wake();
     }
 

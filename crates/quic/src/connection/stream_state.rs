@@ -72,10 +72,10 @@ pub(crate) struct StreamProgress {
     pub(crate) queued: RelaxedCell,
     /// Bytes that s2n-quic has sent.
     pub(crate) sent: RelaxedCell,
-    /// Event that wakes the stream: [`WAKE_NEVER`], [`WAKE_ON_SENT`] or [`WAKE_ON_ACKNOWLEDGED`].
+    /// Event that wakes the stream: [`WAKE_NEVER`], [`WAKE_ON_SENT`] or [`WAKE_ON_ACKNOWLEDGED`]; or [`WOKEN`].
     pub(crate) wake_on: RelaxedCell,
     /// Bytes at which the stream is woken: with [`WAKE_ON_SENT`] the connection's unsent bytes, with
-    /// [`WAKE_ON_ACKNOWLEDGED`] all bytes acknowledged or lost.
+    /// [`WAKE_ON_ACKNOWLEDGED`] all bytes acknowledged or lost. With [`WOKEN`] the time at which it was woken.
     pub(crate) wake_at: RelaxedCell,
     /// Packed priority of the stream.
     pub(crate) priority: RelaxedCell,
@@ -93,6 +93,8 @@ pub(crate) const WAKE_NEVER: u64 = 0;
 pub(crate) const WAKE_ON_SENT: u64 = 1;
 /// Value of `wake_on`: the stream waits for acknowledgements.
 pub(crate) const WAKE_ON_ACKNOWLEDGED: u64 = 2;
+/// Value of `wake_on`: the stream was woken, and has not had its turn.
+pub(crate) const WOKEN: u64 = 3;
 
 impl Default for StreamProgress {
     fn default() -> Self {

@@ -8,6 +8,9 @@ use std::time::Duration;
 
 /// Time for which unsent bytes suffice: a receive batch may be 2 ms late, and slow start sends at twice the rate.
 const UNSENT_TIME: Duration = Duration::from_millis(4);
+/// Number of turns for which unsent bytes suffice on a worker that is late for [`UNSENT_TIME`]: the connection waits for
+/// its own turn, and then the endpoint, which sends, for its turn.
+const TURNS_AHEAD: u32 = 2;
 /// Minimum of a connection's bound of unsent bytes: while one train is sent, another one is queued.
 pub const MIN_UNSENT_BYTES: u64 = 2 * TRAIN;
 /// Maximum of a connection's bound of unsent bytes: 4 ms of 1 Gbit/s, and eight full messages of GSO.
@@ -34,6 +37,8 @@ pub struct SendPath {
     pub smoothed_rtt: u64,
     /// Shortest round-trip time, `min_rtt` (RFC 9002 §5.2), in microseconds.
     pub min_rtt: u64,
+    /// Time for which a woken stream waits for its turn on the worker.
+    pub turn_delay: Duration,
 }
 
 /// Queued bytes of a connection and of one of its streams.
@@ -94,8 +99,12 @@ impl SendPath {
 
     /// Bound of the unsent bytes of a connection's streams together.
     fn max_unsent(&self) -> u64 {
-        let ahead = u64::try_from(UNSENT_TIME.as_micros()).unwrap_or(u64::MAX);
-        (self.window.saturating_mul(ahead) / self.smoothed_rtt.max(1)).clamp(MIN_UNSENT_BYTES, MAX_UNSENT_BYTES)
+        let bytes_within = |time: Duration| {
+            let time = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+            self.window.saturating_mul(time) / self.smoothed_rtt.max(1)
+        };
+        let until_next_turn = bytes_within(self.turn_delay.saturating_mul(TURNS_AHEAD)).min(self.window);
+        bytes_within(UNSENT_TIME).max(until_next_turn).clamp(MIN_UNSENT_BYTES, MAX_UNSENT_BYTES)
     }
 
     /// Bound of the outstanding bytes of a stream.
@@ -113,7 +122,8 @@ mod tests {
 
     /// Path whose window is just enough for `rate` bytes a second.
     fn path(rate: u64, rtt_ms: u64) -> SendPath {
-        SendPath { window: rate * rtt_ms / 1_000, smoothed_rtt: rtt_ms * 1_000, min_rtt: rtt_ms * 1_000 }
+        let rtt = rtt_ms * 1_000;
+        SendPath { window: rate * rtt_ms / 1_000, smoothed_rtt: rtt, min_rtt: rtt, turn_delay: Duration::ZERO }
     }
 
     fn alone(unsent: u64, outstanding: u64) -> QueuedBytes {
@@ -138,10 +148,21 @@ mod tests {
     }
 
     #[test]
+    fn unsent_bytes_cover_the_turns_of_a_saturated_worker_up_to_the_window() {
+        let path = SendPath { window: 123_120, smoothed_rtt: 80_000, min_rtt: 200, turn_delay: Duration::ZERO };
+        for (delay, horizon) in
+            [(0, MIN_UNSENT_BYTES), (2, MIN_UNSENT_BYTES), (20, 61_560), (40, 123_120), (100, 123_120)]
+        {
+            let turn_delay = Duration::from_millis(delay);
+            assert_eq!(SendPath { turn_delay, ..path }.unsent_horizon(), horizon, "{delay} ms");
+        }
+    }
+
+    #[test]
     fn long_paths_carry_half_a_gigabit_and_short_ones_whole_trains() {
         let long = path(500 * MBIT, 100);
         assert_eq!(long.stream_allowance(alone(0, 4 * long.window), 1_000), WriteAllowance::Bytes(1_000));
-        let short = SendPath { min_rtt: 200, smoothed_rtt: 3_000, window: 16 << 20 };
+        let short = SendPath { min_rtt: 200, smoothed_rtt: 3_000, window: 16 << 20, ..SendPath::default() };
         assert_eq!(
             short.stream_allowance(alone(0, MIN_OUTSTANDING - MIN_REFILL), u64::MAX),
             WriteAllowance::Bytes(MIN_REFILL)
@@ -173,10 +194,10 @@ mod tests {
         /// Otherwise a stream would wait for an event of the past, or be woken for nothing.
         #[test]
         fn a_waiting_stream_finds_room_once_few_bytes_are_unsent(
-            window in 0_u64..1 << 32, smoothed_rtt in 0_u64..1 << 32, min_rtt in 0_u64..1 << 32,
+            window in 0_u64..1 << 32, smoothed_rtt in 0_u64..1 << 32, min_rtt in 0_u64..1 << 32, delay in 0_u64..1 << 32,
             others in 0_u64..1 << 22, own in 0_u64..1 << 22, outstanding in 0_u64..1 << 26, ready in 1_u64..1 << 22,
         ) {
-            let path = SendPath { window, smoothed_rtt, min_rtt };
+            let path = SendPath { window, smoothed_rtt, min_rtt, turn_delay: Duration::from_micros(delay) };
             let queued = QueuedBytes { connection: others + own, stream: own, outstanding };
             match path.stream_allowance(queued, ready) {
                 WriteAllowance::Bytes(bytes) => prop_assert!(bytes > 0 && bytes <= ready),

@@ -3,7 +3,7 @@
 
 use crate::support::{
     client::Client,
-    initial::{FULL, Initial, Retry, Stranger, fresh_id, unknown_version},
+    initial::{FULL, Initial, Retry, Stranger, fresh_id, unknown_version, with_length},
     origin,
     proxy::Litequic,
 };
@@ -289,8 +289,8 @@ async fn every_unsupported_version_gets_version_negotiation() {
     let litequic = Litequic::start(origin::demo().await, |_| {}).await;
     let mut stranger = Stranger::of(&litequic).await;
     let packet = |first: u8, version: u32, destination: &[u8], source: &[u8], size: usize| {
-        let id = |id: &[u8]| [&[u8::try_from(id.len()).unwrap()], id].concat();
-        let mut packet = [&[first][..], &version.to_be_bytes(), &id(destination), &id(source)].concat();
+        let mut packet =
+            [&[first][..], &version.to_be_bytes(), &with_length(destination), &with_length(source)].concat();
         packet.resize_with(size, rand::random);
         packet
     };

@@ -170,8 +170,10 @@ impl Way {
         let packet = |number, size, frames| stranger.sealed(&Initial { number, size, ..Initial::to(id) }, frames);
         match self {
             Self::OneDatagram => vec![packet(0, FULL, crypto(0, &stranger.hello))],
-            Self::TwoDatagrams => vec![packet(0, FULL, crypto(0, one)), packet(1, FULL, crypto(one.len(), two))],
-            Self::TwoPackets => vec![[packet(0, 0, crypto(0, one)), packet(1, FULL, crypto(one.len(), two))].concat()],
+            Self::TwoDatagrams => vec![packet(0, FULL, crypto(0, one)), packet(1, FULL, crypto(one.len() as u64, two))],
+            Self::TwoPackets => {
+                vec![[packet(0, 0, crypto(0, one)), packet(1, FULL, crypto(one.len() as u64, two))].concat()]
+            }
             Self::WithAnother => vec![[packet(0, 0, crypto(0, &stranger.hello)), packet(1, FULL, vec![1; 4])].concat()],
         }
     }

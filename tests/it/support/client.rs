@@ -206,7 +206,8 @@ pub(crate) fn tls_config(cert_pem: &str) -> rustls::ClientConfig {
     config
 }
 
-fn roots(cert_pem: &str) -> Arc<RootCertStore> {
+/// The store of a client that trusts `cert_pem` alone.
+pub(crate) fn roots(cert_pem: &str) -> Arc<RootCertStore> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(cert_pem.as_bytes()).unwrap()).unwrap();
     Arc::new(roots)

@@ -3,16 +3,11 @@
 //! its own timeout.
 
 use crate::support::{
-    DEADLINE,
-    client::Client,
     initial::{FULL, Initial, Stranger, crypto, fresh_id},
-    origin,
-    proxy::Litequic,
+    prelude::*,
     raw::varint,
 };
-use litequic::app::WorkerMetrics;
 use litequic_quic::frame::{FrameIter, kind};
-use tokio::time::timeout;
 
 /// CRYPTO_ERROR (RFC 9000 §20.1): with the alert's number (RFC 8446 §6) added.
 const ALERT: u64 = 0x100;

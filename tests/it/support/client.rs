@@ -1,11 +1,11 @@
 //! An HTTP/3 client that shares no code with litequic: h3 on quinn.
 
-use super::{cable::Cable, proxy::Litequic, within};
+use super::{cable::Cable, prelude::*};
 use bytes::{Buf, Bytes};
 use futures_util::future;
 use h3::client::{RequestStream, SendRequest};
 use h3_quinn::{BidiStream, OpenStreams};
-use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http::{HeaderMap, Request, Response, StatusCode};
 use quinn::{
     AsyncUdpSocket, Runtime, TokioRuntime,
     crypto::rustls::QuicClientConfig,
@@ -20,12 +20,8 @@ use quinn::{
 };
 use std::{
     fmt,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
+    net::{IpAddr, Ipv6Addr, UdpSocket},
+    sync::atomic::{AtomicBool, Ordering},
 };
 use tokio::task::JoinHandle;
 

@@ -1,6 +1,6 @@
 //! HTTP/2 by hand: frames as a test likes them, fields as literals without a table (RFC 7541 §6.2.2).
 
-use super::{proxy::Litequic, tls, tls::Tls, within};
+use super::prelude::*;
 use litequic_testkit::h2::{FrameHeader, HEADER, PREFACE};
 pub(crate) use litequic_testkit::{
     h2::{
@@ -9,7 +9,6 @@ pub(crate) use litequic_testkit::{
     },
     pseudo,
 };
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// A frame.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,21 +1,14 @@
 //! Initial packets by hand (RFC 9000 §17.2.2): a client that begins handshakes and completes none, with any connection
 //! IDs, tokens, sizes and addresses. What a valid packet needs of TLS comes from rustls.
 
-use super::{client::tls_config, proxy::Litequic, raw::varint, within};
+use super::{client::tls_config, prelude::*, raw::varint};
 use quinn::rustls::{
     Side,
     crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256,
     quic::{ClientConnection, DirectionalKeys, Keys, Version},
 };
-use std::{
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-    sync::Arc,
-    time::Duration,
-};
-use tokio::{
-    net::UdpSocket,
-    time::{Instant, timeout},
-};
+use std::net::{IpAddr, Ipv6Addr};
+use tokio::{net::UdpSocket, time::Instant};
 
 /// The least that a datagram with an Initial has (RFC 9000 §14.1).
 pub(crate) const FULL: usize = 1200;
@@ -210,7 +203,7 @@ impl Stranger {
         // Twice: answers of one turn may leave in any order.
         for _ in 0..2 {
             let mark = fresh_id();
-            let deadline = Instant::now() + super::DEADLINE;
+            let deadline = Instant::now() + DEADLINE;
             self.send(&unknown_version(&mark, FULL)).await;
             loop {
                 assert!(Instant::now() < deadline, "answers do not end");

@@ -1,12 +1,7 @@
 //! HTTP/3 by hand: whatever bytes a test likes on QUIC streams, and what comes back. It encodes by itself; only the
 //! responses' field sections are read with litequic's decoder, which h3 checks elsewhere.
 
-use super::{
-    client::Quic,
-    origin::{Peer, Script},
-    proxy::Litequic,
-    within,
-};
+use super::{origin::Peer, prelude::*};
 use litequic_http3::qpack;
 pub(crate) use litequic_testkit::{
     h3::{

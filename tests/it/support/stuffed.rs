@@ -2,11 +2,9 @@
 //! room its own leave in each packet.
 
 use super::{
-    DEADLINE,
     client::tls_config,
-    proxy::Litequic,
+    prelude::*,
     raw::{headers, pseudo, varint},
-    within,
 };
 use litequic_quic::frame::{FrameIter, kind};
 use s2n_codec::{Encoder, encoder::scatter};
@@ -23,11 +21,7 @@ use s2n_quic_core::{
         number::PacketNumberSpace,
     },
 };
-use std::{
-    net::Ipv4Addr,
-    sync::{Arc, Mutex},
-    time::Instant,
-};
+use std::{sync::Mutex, time::Instant};
 use tokio::task::yield_now;
 
 /// A connection that stuffs its packets.

@@ -1,13 +1,9 @@
 //! A TLS client over TCP that sends arbitrary bytes.
 
-use super::{client, proxy::Litequic, within};
+use super::prelude::*;
 use litequic_tls::{ServerTrust, client_config};
 use rustls::{ClientConfig, pki_types::ServerName};
-use std::{net::SocketAddr, sync::Arc};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
-};
+use tokio::net::TcpStream;
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
 /// A connection to litequic's first TCP address.

@@ -2,19 +2,15 @@
 //! ClientHello. It acknowledges nothing and repeats its last datagrams while nothing comes back; TLS comes from rustls.
 
 use super::{
-    DEADLINE,
     client::tls_config,
     initial::{FULL, TAG_LEN, initial_keys, protected, with_length},
-    proxy::Litequic,
+    prelude::*,
     raw::{read_varint, varint},
 };
 use litequic_quic::frame::FrameIter;
 use rustls::quic::{ClientConnection, KeyChange, Keys, Version};
-use std::{collections::BTreeMap, net::Ipv4Addr, sync::Arc, time::Duration};
-use tokio::{
-    net::UdpSocket,
-    time::{Instant, timeout},
-};
+use std::collections::BTreeMap;
+use tokio::{net::UdpSocket, time::Instant};
 
 /// So long nothing came: what was sent last is sent again.
 const REPEAT: Duration = Duration::from_secs(1);

@@ -14,11 +14,12 @@ WORKDIR /src
 COPY Cargo.toml Cargo.lock ./
 COPY benches/micro/Cargo.toml benches/micro/Cargo.toml
 COPY benches/replay/Cargo.toml benches/replay/Cargo.toml
+COPY tests/kit/Cargo.toml tests/kit/Cargo.toml
 COPY crates crates
 RUN find crates -type f ! -name Cargo.toml -delete && \
-    mkdir -p src examples benches/micro/src benches/micro/benches benches/replay/src && \
+    mkdir -p src examples benches/micro/src benches/micro/benches benches/replay/src tests/kit/src && \
     for crate in crates/*; do mkdir -p "$crate/src" && touch "$crate/src/lib.rs"; done && \
-    touch src/lib.rs examples/soak.rs && \
+    touch src/lib.rs examples/soak.rs tests/kit/src/lib.rs && \
     touch benches/micro/src/lib.rs benches/micro/benches/hot_path.rs && \
     echo 'fn main() {}' | tee src/main.rs >benches/replay/src/main.rs
 
@@ -68,6 +69,7 @@ COPY benches benches
 COPY crates crates
 COPY examples examples
 COPY src src
+COPY tests/kit tests/kit
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     cargo cyclonedx --format json --spec-version 1.5
 

@@ -4,30 +4,14 @@
 mod ends;
 
 use crate::support::{
-    client::{self, Client, Quic},
-    http2::{self, Http2},
-    io_key,
-    origin::{self, Always, Script},
-    process::{Process, free_udp_port},
-    proxy::{Litequic, unbuffered},
-    raw::{self, Raw},
-    tls::Tls,
+    prelude::*,
+    proxy::unbuffered,
     tunnel::{self, HttpVersion, websocket},
-    within,
 };
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
-use http::Method;
 use litequic_config::{AccessField, AccessFormat, AccessLog, AccessTarget, Fraction, Network};
-use litequic_tls::make_self_signed;
 use serde_json::Value as Json;
-use std::{
-    fs,
-    net::{Ipv4Addr, SocketAddr},
-    path::{Path, PathBuf},
-    time::Duration,
-};
-use tokio::time::sleep;
 use tokio_tungstenite::tungstenite::Message;
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
@@ -438,7 +422,7 @@ fn a_file_that_cannot_be_opened_is_said_before_anything_is_served() {
 async fn a_reader_that_takes_nothing_keeps_no_request_waiting() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("access.log");
-    let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
+    let made = Command::new("mkfifo").arg(&path).status().unwrap();
     assert!(made.success());
     // Opened for both, so that litequic's open does not wait; there is no reader.
     let _reader = fs::File::options().read(true).write(true).open(&path).unwrap();
@@ -451,7 +435,7 @@ async fn a_reader_that_takes_nothing_keeps_no_request_waiting() {
         let request = client.request(Method::GET, "/").header("user-agent", &agent);
         assert_eq!(client.fetch(request, Bytes::new()).await.status.as_u16(), 200);
     }
-    let lines = |worker: &litequic::app::WorkerMetrics| worker.access_log.queued.get();
+    let lines = |worker: &WorkerMetrics| worker.access_log.queued.get();
     litequic.wait_until("lines are handed over", lines, |lines| lines == 200).await;
     // Nor the end, for longer than its grace.
     litequic.stop().await;

@@ -1,18 +1,12 @@
 //! How soon litequic acknowledges what it receives: uploads, and responses of `litequic get`.
 
 use crate::support::{
-    DEADLINE,
-    client::Quic,
     link::{Faults, Link, Way},
-    origin::{self, Script},
+    prelude::*,
     process::litequic,
-    proxy::Litequic,
-    raw::{self, Raw},
-    within,
 };
-use litequic::app::WorkerMetrics;
-use std::time::{Duration, Instant};
-use tokio::{task::spawn_blocking, time::sleep};
+use std::time::Instant;
+use tokio::task::spawn_blocking;
 
 /// A packet of data follows another after 2.4 ms, so that s2n-quic's default delay of 25 ms would acknowledge ten at
 /// once.

@@ -2,21 +2,14 @@
 //! by an older draft) get requests as in `litequic.ack_frequency`, and the others never.
 
 use crate::support::{
-    client::{Client, Quic},
     link::{Faults, Link, Way, Which},
-    needs,
     neqo::{self, AckFrequency as Frame},
-    origin,
-    process::Process,
-    proxy::Litequic,
-    within,
+    prelude::*,
 };
-use litequic::app::WorkerMetrics;
 use litequic_config::{AckFrequency, Io};
 use litequic_quic::{AckFrequencySupport, DraftVersion};
 use litequic_telemetry::Gauge;
 use quinn::ConnectionStats;
-use std::{process::Command, time::Duration};
 
 /// Bytes a second: slow enough that a client sees one packet after the other, 1.5 ms apart, and acknowledges as it
 /// means to rather than as it gets round to.
@@ -290,10 +283,10 @@ fn clients_offer_by_two_drafts_or_not_at_all() {
         ("quinn", offer(DraftVersion::AckFrequency12, 1, 25)),
         ("s2n-quic", None),
     ];
-    let files = std::fs::read_dir(FOLDER).unwrap().map(|file| file.unwrap().path());
+    let files = fs::read_dir(FOLDER).unwrap().map(|file| file.unwrap().path());
     assert_eq!(files.filter(|file| file.extension().is_some_and(|ext| ext == "hex")).count(), table.len());
     for (client, expected) in table {
-        let digits = std::fs::read_to_string(format!("{FOLDER}/{client}.hex")).unwrap();
+        let digits = fs::read_to_string(format!("{FOLDER}/{client}.hex")).unwrap();
         let digits = digits.trim().as_bytes();
         let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
         let parameters: Vec<u8> = digits.chunks(2).map(byte).collect();

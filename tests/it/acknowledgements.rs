@@ -2,16 +2,11 @@
 //! whichever client sends them.
 
 use crate::support::{
-    DEADLINE,
-    client::{Client, Quic},
     link::{Faults, Link, Way, Which},
-    origin,
-    proxy::Litequic,
+    prelude::*,
     raw::varint,
     stuffed::Stuffed,
-    within,
 };
-use litequic::app::WorkerMetrics;
 use litequic_config::Io;
 use s2n_quic::connection::Error;
 use std::{sync::atomic::Ordering::Relaxed, time::Instant};

@@ -6,27 +6,16 @@ mod pebble;
 mod renewal;
 mod strange;
 
-use crate::support::{
-    needs,
-    process::{Ended, Process},
-    within,
-};
+use crate::support::{prelude::*, process::Ended};
 use pebble::{Pebble, Ports, Site};
 use serde_json::{Value as Json, json};
 use std::{
-    fs,
-    net::Ipv4Addr,
     os::unix::fs::PermissionsExt,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering::Relaxed},
-    },
-    time::Duration,
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
 };
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream, UnixStream},
-    time::{Instant, sleep},
+    time::Instant,
 };
 
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
@@ -164,7 +153,7 @@ async fn a_record_that_stays_is_shown_and_used() {
     assert!(name == "_validation-persist.a.test." && value.contains("policy=wildcard"), "{list}");
     let body = format!("{{\"host\": \"{name}\", \"value\": {value}}}");
     let url = format!("http://127.0.0.1:{}/set-txt", pebble.names);
-    let set = std::process::Command::new(curl).args(["--silent", "--data", &body, &url]).status().unwrap();
+    let set = Command::new(curl).args(["--silent", "--data", &body, &url]).status().unwrap();
     assert!(set.success());
     site.ctl(&["certificates", "renew", "*.a.test"]).success();
     litequic.await_stderr(OBTAINED);

@@ -1,19 +1,8 @@
 //! Origins with several addresses, of which some are black holes: packets to them are lost without an answer. In
 //! namespaces with interfaces and an `/etc/hosts` of their own; always the real process.
 
-use crate::support::{
-    DEADLINE, io_key, needs,
-    process::{Process, command, free_udp_port},
-};
-use litequic_tls::make_self_signed;
-use std::{
-    fs,
-    net::{Ipv4Addr, SocketAddr},
-    path::PathBuf,
-    process::Command,
-    thread,
-    time::{Duration, Instant},
-};
+use crate::support::prelude::*;
+use std::{thread, time::Instant};
 
 const NAME: &str = "several.test";
 /// The origin's port.

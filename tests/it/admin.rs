@@ -3,27 +3,15 @@
 
 use crate::support::{
     chromium::Browser,
-    client::Client,
-    io_key, needs,
-    origin::{self, Always},
-    process::{Ended, Process, command, free_tcp_port, free_udp_port, litequic, litequic_program},
-    proxy::Litequic,
-    tls, within,
+    prelude::*,
+    process::{Ended, litequic, litequic_program},
 };
-use litequic_config::{self as config, Config, RouteConfig};
-use litequic_tls::make_self_signed;
+use litequic_config::{self as config, RouteConfig};
 use rcgen::{CertificateParams, KeyPair};
 use serde_json::Value as Json;
 use std::{
-    fs,
-    net::{Ipv4Addr, SocketAddr},
-    path::{Path, PathBuf},
-    process::Command,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
-    time::{Duration, SystemTime},
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    time::SystemTime,
 };
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -293,7 +281,7 @@ async fn the_status_page_shows_in_a_browser_what_litequic_does() {
     tokio::task::spawn_blocking(load).await.unwrap();
     let page = format!("http://{}/", setup.admin);
     let open = tls::credulous(&["http/1.1"]);
-    let _open = tls::Tls::connect(setup.process.address(), "localhost", open).await.unwrap();
+    let _open = Tls::connect(setup.process.address(), "localhost", open).await.unwrap();
     let profile = tempfile::tempdir().unwrap();
     let mut dump = chromium(&program, profile.path());
     dump.args(["--dump-dom", "--enable-logging=stderr", &page]);

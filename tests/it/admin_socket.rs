@@ -2,18 +2,14 @@
 //! litequic.
 
 use crate::support::{
-    io_key, needs, origin,
-    process::{Ended, Process, command, free_tcp_port, free_udp_port, litequic_program},
+    prelude::*,
+    process::{Ended, litequic_program},
 };
-use litequic_tls::make_self_signed;
 use serde_json::Value as Json;
 use std::{
-    fs,
     io::{Read as _, Write as _},
     net::TcpListener,
     os::unix::{fs::PermissionsExt as _, net::UnixStream},
-    path::PathBuf,
-    process::Command,
     thread,
 };
 use tempfile::TempDir;

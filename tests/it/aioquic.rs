@@ -1,7 +1,6 @@
 //! An HTTP/3 client that shares no code with litequic: aioquic, in Python (`aioquic.py`).
 
-use crate::support::{needs, origin, process::Process};
-use std::{process::Command, time::Duration};
+use crate::support::prelude::*;
 
 /// More than the script's own, whose message is the better one.
 const DEADLINE: Duration = Duration::from_secs(60);

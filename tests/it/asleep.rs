@@ -1,39 +1,26 @@
 //! A process that has nothing to do sleeps: its threads wait for events, and no timer of litequic wakes them. One that
 //! is busy is not taken for one that hangs, and one that hangs is found.
 
-use crate::support::{
-    DEADLINE,
-    client::{Quic, tls_config},
-    io_key, origin,
-    process::{Process, command, free_udp_port},
-    within,
-};
+use crate::support::{client::tls_config, prelude::*};
 use litequic::app::{self, RunningProcess, StartOptions};
 use litequic_admin::WORKER_DEADLINE;
 use litequic_base::lifecycle::ProcessPhase;
-use litequic_config::{Config, OriginAddress, WorkerCount};
+use litequic_config::{OriginAddress, WorkerCount};
 use litequic_exchange::{Abort, Exchange, Handler, Response};
 use litequic_proxy::Proxy;
-use litequic_tls::{CertificateStore, make_self_signed};
+use litequic_tls::CertificateStore;
 use quinn::{ClientConfig, TransportConfig, crypto::rustls::QuicClientConfig};
 use std::{
     collections::BTreeMap,
-    fs,
-    net::{Ipv4Addr, SocketAddr},
     num::NonZeroU16,
     sync::{
-        Arc, Mutex,
+        Mutex,
         atomic::{AtomicBool, Ordering::Relaxed},
         mpsc::{Receiver, channel},
     },
-    time::{Duration, Instant},
+    time::Instant,
 };
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
-    task::yield_now,
-    time::sleep,
-};
+use tokio::{net::TcpStream, task::yield_now};
 
 /// How long wakes are counted.
 const WINDOW: Duration = Duration::from_secs(5);

@@ -2,11 +2,10 @@
 //! HTTP/1.1, HTTP/2 and HTTP/3.
 
 use crate::support::{
-    http2::{self, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, Http2, RST_STREAM},
-    origin::{Always, Peer, Script},
-    proxy::Litequic,
-    raw::{self, Exchange, Raw},
-    tls::Tls,
+    http2::{DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, RST_STREAM},
+    origin::Peer,
+    prelude::*,
+    raw::Exchange,
 };
 use litequic_http3::ErrorCode;
 use quinn::ReadError;

@@ -2,23 +2,12 @@
 //! response. Where the three differ, the document says so: docs/proxying.md, "Limits of messages".
 
 use crate::support::{
-    http2::{self, END_STREAM, Http2, RST_STREAM},
-    origin::Always,
-    proxy::Litequic,
-    raw::{self, Outcome, Raw},
-    tls::Tls,
+    http2::{END_STREAM, RST_STREAM},
+    prelude::*,
+    raw::Outcome,
 };
-use litequic::app::WorkerMetrics;
-use litequic_config::Config;
-use std::{
-    fmt,
-    net::{Ipv4Addr, SocketAddr},
-};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpListener,
-    task::AbortHandle,
-};
+use std::fmt;
+use tokio::{net::TcpListener, task::AbortHandle};
 
 /// How a request ended for its client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,21 +1,8 @@
 //! A real browser loads a page through litequic: Chromium, headless, with HTTP/3 from the first request.
 
-use crate::support::{
-    chromium::Browser,
-    needs, origin,
-    process::{Process, litequic},
-    proxy::Litequic,
-    tunnel,
-};
-use litequic::app::WorkerMetrics;
-use litequic_config::{AckFrequency, Config, OriginAddress};
-use litequic_tls::{self as tls, CertificateStore};
-use std::{
-    net::SocketAddr,
-    path::{Path, PathBuf},
-    process::Command,
-    time::Duration,
-};
+use crate::support::{chromium::Browser, prelude::*, process::litequic, tunnel};
+use litequic_config::{AckFrequency, OriginAddress};
+use litequic_tls::CertificateStore;
 
 /// Starting a browser on a busy machine takes seconds.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -34,7 +21,7 @@ fn a_browser_gets_the_page_and_its_images_by_http3() {
 #[tokio::test]
 async fn a_browser_with_min_ack_delay_gets_ack_frequency_and_the_page() {
     let Some(chromium) = needs::program("chromium") else { return };
-    let certificate = tls::make_self_signed(["localhost"]).unwrap();
+    let certificate = make_self_signed(["localhost"]).unwrap();
     let store = CertificateStore::new(certificate.to_loaded_certificate().unwrap(), []);
     let demo = origin::demo().await;
     let url = OriginAddress::Tcp { host: demo.ip().to_string(), port: demo.port() };
@@ -71,7 +58,7 @@ async fn a_browser_comes_by_http2_and_goes_on_by_http3() {
     let Some(chromium) = needs::program("chromium") else { return };
     let page =
         format!("HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {}\r\n\r\n{BY_AND_BY}", BY_AND_BY.len());
-    let origin = origin::Always::new(page).await;
+    let origin = Always::new(page).await;
     let (litequic, page) = load_from(chromium, origin.address).await;
     assert!(page.contains("by h2, then h3."), "{page}");
     litequic.stop().await;
@@ -175,7 +162,7 @@ async fn a_browser_talks_over_a_websocket() {
 /// Has the browser load the page of `origin` through litequic, without options for HTTP/3. Returns litequic and what
 /// the page became.
 async fn load_from(chromium: PathBuf, origin: SocketAddr) -> (Litequic, String) {
-    let certificate = tls::make_self_signed(["localhost"]).unwrap();
+    let certificate = make_self_signed(["localhost"]).unwrap();
     let store = CertificateStore::new(certificate.to_loaded_certificate().unwrap(), []);
     let url = OriginAddress::Tcp { host: origin.ip().to_string(), port: origin.port() };
     let config = Config::with_defaults(([127, 0, 0, 1], 0).into(), url, "cert".into(), "key".into());

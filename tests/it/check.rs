@@ -2,10 +2,9 @@
 
 use crate::{
     reload::{Setup, saying},
-    support::process::{Process, litequic},
+    support::{prelude::*, process::litequic},
 };
-use litequic_tls::make_self_signed;
-use std::{fs, os::unix::fs::PermissionsExt, path::Path};
+use std::os::unix::fs::PermissionsExt;
 
 /// Whatever a file can name, each of it wrong, among faults of the file itself.
 const EVERYTHING: &str = r#"[listen]
@@ -215,7 +214,7 @@ fn what_is_to_be_written_is_checked_and_not_made() {
     fs::create_dir(path("logs")).unwrap();
     fs::write(path("file"), "").unwrap();
     fs::write(path("readable.log"), "").unwrap();
-    assert!(std::process::Command::new("mkfifo").arg(path("pipe")).status().unwrap().success());
+    assert!(Command::new("mkfifo").arg(path("pipe")).status().unwrap().success());
     // Who is root may write everywhere.
     let is_root = may_everything();
     if !is_root {
@@ -258,7 +257,7 @@ fn a_configuration_that_check_accepts_with_warnings_runs() {
     let folder = folder();
     let path = |name: &str| folder.path().join(name).display().to_string();
     fs::create_dir(path("logs")).unwrap();
-    let port = crate::support::process::free_udp_port();
+    let port = free_udp_port();
     let text = format!(
         "listen.udp = \"127.0.0.1:{port}\"\naccess_log.path = \"logs/access.log\"\norigin.url = \"http://127.0.0.1:9\"\n\
          [[certificates]]\ncert = \"good.crt\"\nkey = \"good.key\"\n\

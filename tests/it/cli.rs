@@ -1,19 +1,16 @@
 //! The command line from outside: what each command prints, and with which code it exits.
 
 use crate::support::{
-    io_key, needs,
     nginx::Nginx,
-    process::{Ended, Process, command, free_tcp_port, free_udp_port, litequic, litequic_program},
+    prelude::*,
+    process::{Ended, litequic, litequic_program},
 };
-use litequic_tls::{SelfSigned, make_self_signed};
+use litequic_tls::SelfSigned;
 use serde_json::Value as Json;
 use std::{
     collections::BTreeSet,
-    fs,
     io::{Read, Write},
     net::{TcpListener, TcpStream, UdpSocket},
-    process::Command,
-    time::Duration,
 };
 
 const FIVE_FAULTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/config/invalid/five-faults.toml");

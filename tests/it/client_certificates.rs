@@ -4,24 +4,13 @@
 pub(crate) mod person;
 mod process;
 
-use crate::support::{
-    client::{Client, Quic},
-    origin::Always,
-    proxy::Litequic,
-    within,
-};
-use http::Method;
+use crate::support::prelude::*;
 use litequic::app;
-use litequic_config::{Config, ParsedConfig, RouteConfig, VerifyMode};
-use litequic_tls::make_self_signed;
+use litequic_config::{ParsedConfig, RouteConfig, VerifyMode};
 use person::{Authority, DAY, Person, by_tcp};
 use quinn::ConnectionError;
 use rcgen::{CertificateParams, CustomExtension, ExtendedKeyUsagePurpose};
-use std::{
-    fs,
-    net::{Ipv4Addr, SocketAddr},
-    time::SystemTime,
-};
+use std::time::SystemTime;
 
 /// RFC 9001 §4.8: 0x100 and the TLS alert (RFC 8446 §6).
 const CERTIFICATE_REQUIRED: u64 = 0x100 + 116;

@@ -5,29 +5,14 @@ mod denial;
 
 use crate::{
     drain::ask,
-    support::{
-        client::{self, Client, Quic},
-        http2::{self, Http2},
-        origin,
-        process::{Ended, Process, command},
-        proxy::Litequic,
-        tls::{self, Tls},
-        within,
-    },
+    support::{prelude::*, process::Ended},
 };
-use http::Method;
-use litequic_config::{Config, Network, WorkerCount};
+use litequic_config::{Network, WorkerCount};
 use serde_json::Value as Json;
-use std::{
-    env,
-    net::{Ipv4Addr, SocketAddr},
-    num::NonZeroU16,
-    time::Duration,
-};
+use std::{env, num::NonZeroU16};
 use tokio::{
-    io::AsyncWriteExt,
     net::{TcpSocket, TcpStream},
-    time::{Instant, sleep},
+    time::Instant,
 };
 
 /// RFC 9114 §8.1.
@@ -260,7 +245,7 @@ async fn ctl_close_ends_connections_by_goaway_after_their_requests() {
     assert!(rest.contains("drop 9\n") && rest.ends_with("0\r\n\r\n"), "{rest}");
     while over_http2.next().await.is_some() {}
     let mut byte = [0];
-    let handshake = tokio::io::AsyncReadExt::read(&mut handshake, &mut byte);
+    let handshake = AsyncReadExt::read(&mut handshake, &mut byte);
     assert!(matches!(within("the handshake's end", handshake).await, Ok(0) | Err(_)));
     let list = clients_once(&litequic, "", |list| list["connections"] == 1).await;
     assert!(rows(&list)[0]["client"].as_str().unwrap().starts_with("127.0.0.2:"), "{list:#}");

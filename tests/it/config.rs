@@ -1,18 +1,15 @@
 //! The configuration as an operator meets it: example files, every message, the schema, the reference.
 
+use crate::support::prelude::*;
 use litequic::cli::check;
 use litequic_config::{
-    self as config, AckFrequency, Balance, ClientCertificates, Config, Congestion, Io, Limits, Listen, LiteQuic,
-    Network, PathReading, RateLimit, RateLimitBy, RouteConfig, RouteTarget, Sticky, StickyBy, ValuePattern, VerifyMode,
+    self as config, AckFrequency, Balance, ClientCertificates, Congestion, Io, Limits, Listen, LiteQuic, Network,
+    PathReading, RateLimit, RateLimitBy, RouteConfig, RouteTarget, Sticky, StickyBy, ValuePattern, VerifyMode,
     WorkerCount,
 };
 use proptest::prelude::*;
 use serde_json::Value as Json;
-use std::{
-    collections::BTreeMap,
-    fs,
-    path::{Path, PathBuf},
-};
+use std::collections::BTreeMap;
 
 const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/config");
 const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config");
@@ -312,12 +309,11 @@ fn what_routes_say_beside_their_origins_is_read() {
     let (name, value) = &first.request_headers.set[0];
     assert_eq!((name.as_str(), value.to_string().as_str()), ("x-real-ip", "{client}"));
     assert_eq!(first.response_headers.add[0].1.to_string(), "<https://{host}/>; rel=canonical");
-    let seconds = |seconds| Some(std::time::Duration::from_secs(seconds));
+    let seconds = |seconds| Some(Duration::from_secs(seconds));
     let timeouts = (first.timeouts.request, first.timeouts.response_header, first.timeouts.response_body);
     assert_eq!(timeouts, (Some(None), seconds(5), seconds(6)));
-    let limit = |requests, seconds, burst, by| {
-        Some(RateLimit { requests, per: std::time::Duration::from_secs(seconds), burst, by })
-    };
+    let limit =
+        |requests, seconds, burst, by| Some(RateLimit { requests, per: Duration::from_secs(seconds), burst, by });
     assert_eq!(first.rate_limit, limit(10, 1, 10, RateLimitBy::Address));
     assert_eq!(first.error_pages.values().next().unwrap(), Path::new("/etc/own.txt"));
     assert!(first.intercept_errors && !second.intercept_errors);

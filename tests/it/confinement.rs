@@ -1,15 +1,7 @@
 //! Confinement: keys stay out of core dumps, and litequic shows what surrounds it. Always the real process.
 
-use crate::support::{
-    needs, origin,
-    process::{Process, command, litequic},
-};
-use litequic_tls as tls;
-use std::{
-    fs,
-    path::Path,
-    process::{Command, Stdio},
-};
+use crate::support::{prelude::*, process::litequic};
+use std::process::Stdio;
 
 /// Whether a core dump would be a file in the working directory of the process (core(5)).
 fn core_dumps_are_files() -> bool {
@@ -28,7 +20,7 @@ async fn run(folder: &Path, more: &[&str]) -> Option<Command> {
         needs::skip("core dumps are limited");
         return None;
     }
-    let made = tls::make_self_signed(["localhost"]).unwrap();
+    let made = make_self_signed(["localhost"]).unwrap();
     fs::write(folder.join("tls.crt"), &made.cert_pem).unwrap();
     fs::write(folder.join("tls.key"), &made.key_pem).unwrap();
     let origin = origin::demo().await.to_string();

@@ -1,23 +1,14 @@
 //! What a request costs, in numbers that do not depend on the machine: allocations of the worker's thread, and system
 //! calls.
 
-use crate::support::{
-    client::{Client, Quic},
-    origin,
-    proxy::Litequic,
-    within,
-};
-use litequic::app::{self, StartOptions, WorkerMetrics};
+use crate::support::prelude::*;
+use litequic::app::{self, StartOptions};
 use litequic_base::lifecycle::ProcessPhase;
-use litequic_config::{Config, OriginAddress, WorkerCount};
+use litequic_config::{OriginAddress, WorkerCount};
 use litequic_exchange::{Abort, Exchange, Handler, Response};
 use litequic_proxy::Proxy;
-use litequic_tls::{CertificateStore, make_self_signed};
-use std::{
-    net::Ipv4Addr,
-    num::NonZeroU16,
-    sync::{Arc, Mutex},
-};
+use litequic_tls::CertificateStore;
+use std::{num::NonZeroU16, sync::Mutex};
 
 /// Requests before those that count: the pools, maps and buffers that grow are as large as they get.
 const WARMING: usize = 100;

@@ -2,22 +2,13 @@
 //! `listen.secret_file` and without. Always the real process.
 
 use crate::support::{
-    DEADLINE,
-    client::{Client, Quic},
-    origin,
-    process::{Process, free_udp_port, litequic},
+    prelude::*,
+    process::litequic,
     raw::{headers, pseudo},
-    within,
 };
-use litequic_tls::{SelfSigned, make_self_signed};
+use litequic_tls::SelfSigned;
 use quinn::ConnectionError;
-use std::{
-    fs,
-    net::{Ipv4Addr, SocketAddr},
-    os::unix::fs::PermissionsExt,
-    time::Duration,
-};
-use tokio::time::timeout;
+use std::os::unix::fs::PermissionsExt;
 
 /// What a client waits for an answer before it gives up by itself: longer than any test waits.
 const PATIENCE: Duration = Duration::from_secs(60);

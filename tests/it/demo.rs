@@ -1,19 +1,9 @@
 //! `demo/run.sh`: nginx, two litequic and the page with the video, seen in a real browser. The same by compose, where
 //! it runs already: `LITEQUIC_DEMO=compose` in the environment.
 
-use crate::support::{
-    chromium::Browser,
-    needs,
-    process::{Process, free_tcp_port, free_udp_port, litequic_program},
-};
+use crate::support::{chromium::Browser, prelude::*, process::litequic_program};
 use serde_json::json;
-use std::{
-    collections::BTreeSet,
-    env,
-    path::Path,
-    process::Command,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeSet, env, time::Instant};
 
 const RUN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/demo/run.sh");
 const CHROMIUM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/demo/chromium.sh");

@@ -1,32 +1,14 @@
 //! File descriptors: what litequic makes of its limit, and who is served where they are few or none is left. Always
 //! the real process.
 
-use crate::{
-    drain::ask,
-    reload::Setup,
-    support::{
-        DEADLINE,
-        client::Client,
-        origin,
-        process::{Process, command},
-        tls::{self, Tls},
-        within,
-    },
-};
+use crate::{drain::ask, reload::Setup, support::prelude::*};
 use litequic::app;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::Value as Json;
-use std::{
-    fs,
-    net::{Ipv4Addr, SocketAddr},
-    process::Command,
-    time::{Duration, Instant},
-};
+use std::time::Instant;
 use tokio::{
-    io::AsyncReadExt,
     net::{TcpSocket, TcpStream},
     task::JoinSet,
-    time::{sleep, timeout},
 };
 
 /// The address of a client that opens connections and sends nothing.

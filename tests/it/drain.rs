@@ -1,31 +1,11 @@
 //! How litequic leaves: readiness first, then GOAWAY, what runs may finish, and nothing lasts beyond the deadline. The
 //! admin addresses belong to it, as that is where it is shown and requested.
 
-use crate::support::{
-    client::{self, Client, Quic},
-    io_key,
-    origin::{self, Script},
-    process::{Ended, Process, free_tcp_port, free_udp_port},
-    proxy::Litequic,
-    raw::{self, Outcome, Raw},
-    tls::{self as support_tls, Tls},
-    within,
-};
-use http::Method;
+use crate::support::{prelude::*, process::Ended, raw::Outcome};
 use litequic_base::lifecycle::ProcessPhase;
-use litequic_config::{Config, WorkerCount};
-use litequic_tls as tls;
-use std::{
-    collections::HashMap,
-    fs,
-    net::{Ipv4Addr, SocketAddr},
-    time::Duration,
-};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
-    time::{Instant, sleep},
-};
+use litequic_config::WorkerCount;
+use std::collections::HashMap;
+use tokio::{net::TcpStream, time::Instant};
 
 /// RFC 9114 §8.1.
 const NO_ERROR: u64 = 0x100;
@@ -398,7 +378,7 @@ async fn a_process_that_drains_refuses_new_clients_until_its_end() {
 async fn the_log_says_what_a_drain_waits_for() {
     let directory = tempfile::tempdir().unwrap();
     let (process, download, client) = {
-        let made = tls::make_self_signed(["localhost"]).unwrap();
+        let made = make_self_signed(["localhost"]).unwrap();
         let text = format!(
             "{}[listen]\nudp = \"127.0.0.1:{}\"\nworkers = 2\n[origin]\nurl = \"http://{}\"\n\
              [[certificates]]\ncert = \"tls.crt\"\nkey = \"tls.key\"\n",
@@ -413,7 +393,7 @@ async fn the_log_says_what_a_drain_waits_for() {
         let process = Process::start([std::ffi::OsStr::new("run"), "--config".as_ref(), config.as_ref()]);
         let stream = TcpStream::connect(process.address()).await.unwrap();
         let client = stream.local_addr().unwrap();
-        let config = support_tls::config(&made.cert_pem, &["http/1.1"]);
+        let config = tls::config(&made.cert_pem, &["http/1.1"]);
         let mut download = Tls::over(stream, "localhost", config).await.unwrap();
         download.say("GET /drip/1000/25 HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
         download.head().await;
@@ -493,7 +473,7 @@ async fn one_signal_after_post_drain_cuts_nothing_off() {
 /// `litequic run` that gets a request to drain while a download runs, which completes whatever is done `then`.
 async fn drained_by_post(then: impl Fn(&Process)) -> Ended {
     let directory = tempfile::tempdir().unwrap();
-    let made = tls::make_self_signed(["localhost"]).unwrap();
+    let made = make_self_signed(["localhost"]).unwrap();
     let (udp, admin) = (free_udp_port(), free_tcp_port());
     let text = format!(
         "{}[listen]\nudp = \"127.0.0.1:{udp}\"\nworkers = 2\n[origin]\nurl = \"http://{}\"\n\

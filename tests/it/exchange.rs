@@ -1,21 +1,10 @@
 //! Requests that are served: what the origin gets, and what the client gets back.
 
-use crate::support::{
-    client::{self, Client},
-    origin::{self, Always, Script},
-    proxy::Litequic,
-    raw::{self, Raw},
-    within,
-};
+use crate::support::prelude::*;
 use bytes::{Buf, Bytes};
-use http::Method;
-use litequic_config::{Config, Network, OriginAddress, OriginConfig, RouteConfig};
+use litequic_config::{Network, OriginAddress, OriginConfig, RouteConfig};
 use sha2::{Digest, Sha256};
-use std::{
-    net::{Ipv4Addr, SocketAddr},
-    time::{Duration, Instant},
-};
-use tokio::time::sleep;
+use std::time::Instant;
 
 const MB: usize = 1_000_000;
 

@@ -2,17 +2,12 @@
 //! notified, and nothing is left behind.
 
 use crate::support::{
-    client::{Client, Quic},
-    origin::{self, Always, Script},
-    proxy::{Litequic, unbuffered},
-    raw::{self, Outcome, Raw, get, with},
-    within,
+    prelude::*,
+    proxy::unbuffered,
+    raw::{Outcome, get, with},
 };
-use http::Method;
-use litequic_config::Config;
 use litequic_http3::ErrorCode;
 use quinn::VarInt;
-use std::time::Duration;
 
 /// As small as the configuration takes it: one stream that is not read takes all that is kept for first trains.
 const SMALL_BUFFER: u32 = 32 * 1024;
@@ -24,7 +19,7 @@ const REQUEST_CANCELLED: VarInt = VarInt::from_u32(0x10c);
 /// Waits until neither a request nor a connection to an origin is open, and nothing is held.
 async fn everything_is_freed(litequic: &Litequic) {
     litequic.wait_until_idle().await;
-    let open = |worker: &litequic::app::WorkerMetrics| worker.proxy.origin_connections_open.get();
+    let open = |worker: &WorkerMetrics| worker.proxy.origin_connections_open.get();
     litequic.wait_until("origin_connections_open = 0", open, |open| open == 0).await;
 }
 
@@ -228,7 +223,7 @@ async fn cancelling_an_unread_download_keeps_the_connection() {
         exchange.finish();
         let full = async {
             while client.quic.connection.stats().udp_rx.bytes < round * u64::from(WINDOW) {
-                tokio::time::sleep(Duration::from_millis(1)).await;
+                sleep(Duration::from_millis(1)).await;
             }
         };
         within("a full window", full).await;

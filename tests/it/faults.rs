@@ -2,17 +2,15 @@
 //! reach an origin. What exchanges that merely fail look like is in `failures`.
 
 use crate::support::{
-    origin::{Always, Peer, Script},
-    proxy::{Litequic, unbuffered},
-    raw::{self, Exchange, HEADERS, Outcome, RESERVED, Raw, with},
-    within,
+    origin::Peer,
+    prelude::*,
+    proxy::unbuffered,
+    raw::{Exchange, HEADERS, Outcome, RESERVED, with},
 };
 use futures_util::FutureExt;
-use litequic_config::{AmbiguousFields, Config, OriginAddress};
+use litequic_config::{AmbiguousFields, OriginAddress};
 use litequic_http3::ErrorCode;
 use quinn::VarInt;
-use std::time::Duration;
-use tokio::io::AsyncWriteExt;
 
 const REQUEST_CANCELLED: VarInt = VarInt::from_u32(0x10c);
 const HELLO: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
@@ -188,7 +186,7 @@ async fn a_trickling_response_header_arrives_and_a_slow_one_gets_504() {
     let trickle = async {
         peer.say("HTTP/1.1 200 OK\r\n").await;
         while peer.stream.write_all(b"x").await.is_ok() {
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            sleep(Duration::from_millis(20)).await;
         }
     };
     let (outcome, ()) = futures_util::future::join(exchange.outcome(), within("the end", trickle)).await;

@@ -6,12 +6,7 @@ mod reserved;
 mod spellings;
 mod trailers;
 
-use crate::support::{
-    http2::{self, Http2},
-    proxy::Litequic,
-    raw::{self, Outcome, Raw},
-    tls::Tls,
-};
+use crate::support::{prelude::*, raw::Outcome};
 
 /// A protocol that clients speak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,21 +3,11 @@
 
 use crate::support::{
     link::{Faults, Link, Way},
-    needs,
-    origin::Always,
-    process::Process,
-    proxy::Litequic,
+    prelude::*,
 };
-use litequic_config::{AckFrequency, CertificateFiles, Config, Io, OriginAddress};
+use litequic_config::{AckFrequency, CertificateFiles, Io, OriginAddress};
 use litequic_tls::{CertificateStore, LoadedCertificate};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, KeyUsagePurpose};
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-    time::Duration,
-};
-use tokio::time::{sleep, timeout};
 
 /// Starting a browser on a busy machine takes seconds.
 const DEADLINE: Duration = Duration::from_secs(90);

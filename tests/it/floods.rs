@@ -1,19 +1,12 @@
 //! Hostile clients below and within HTTP/3: each limit bites while another client is served as if nothing were.
 
 use crate::support::{
-    client::Client,
-    origin,
-    proxy::Litequic,
-    raw::{Raw, data, headers, pseudo},
+    prelude::*,
+    raw::{data, headers, pseudo},
     stuffed::{self, Stuffed},
-    within,
 };
 use futures_util::future;
-use litequic::app::WorkerMetrics;
-use litequic_config::Config;
 use quinn::VarInt;
-use std::time::Duration;
-use tokio::time::timeout;
 
 pub(crate) const EXCESSIVE_LOAD: u64 = 0x107;
 
@@ -199,7 +192,7 @@ pub(crate) fn chunks(mut text: &str) -> (usize, usize) {
 #[tokio::test]
 async fn an_upload_byte_by_byte_reaches_the_origin_in_pieces_worth_writing() {
     const BYTES: usize = 50_000;
-    let script = origin::Script::new().await;
+    let script = Script::new().await;
     let litequic = Litequic::start(script.address, |_| {}).await;
     let raw = Raw::to(&litequic).await;
     let request = [headers(&pseudo("POST", "/")), data("x").repeat(BYTES)].concat();
@@ -207,7 +200,7 @@ async fn an_upload_byte_by_byte_reaches_the_origin_in_pieces_worth_writing() {
         let mut peer = script.accept().await;
         peer.head().await;
         let body = peer.until("\r\n0\r\n\r\n").await;
-        peer.say(origin::Always::EMPTY_200).await;
+        peer.say(Always::EMPTY_200).await;
         chunks(&body)
     })
     .await;
@@ -218,7 +211,7 @@ async fn an_upload_byte_by_byte_reaches_the_origin_in_pieces_worth_writing() {
 
 #[tokio::test]
 async fn a_slow_stream_of_small_messages_is_passed_on_message_by_message() {
-    let script = origin::Script::new().await;
+    let script = Script::new().await;
     let litequic = Litequic::start(script.address, |_| {}).await;
     let raw = Raw::to(&litequic).await;
     let mut stream = raw.open(&headers(&pseudo("POST", "/"))).await;
@@ -230,7 +223,7 @@ async fn a_slow_stream_of_small_messages_is_passed_on_message_by_message() {
     }
     stream.finish();
     peer.until("0\r\n\r\n").await;
-    peer.say(origin::Always::EMPTY_200).await;
+    peer.say(Always::EMPTY_200).await;
     assert_eq!(stream.outcome().await.status(), 200);
     litequic.stop().await;
 }

@@ -2,19 +2,11 @@
 //! and what it prints when something fails.
 
 use crate::support::{
-    origin::{self, Script},
     ports::free_udp_port,
-    process::{Ended, Process, command, litequic},
-    proxy::Litequic,
+    prelude::*,
+    process::{Ended, litequic},
 };
-use std::{
-    fs,
-    io::Read,
-    net::{SocketAddr, UdpSocket},
-    path::Path,
-    process::Stdio,
-    time::{Duration, SystemTime},
-};
+use std::{io::Read, net::UdpSocket, process::Stdio, time::SystemTime};
 use tokio::task::spawn_blocking;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);

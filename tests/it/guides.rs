@@ -20,7 +20,7 @@ mod security_headers;
 mod signing_in;
 mod tunnels;
 
-use std::{fs, path::Path};
+use crate::support::prelude::*;
 
 /// A document of docs/how-to.
 struct Guide {

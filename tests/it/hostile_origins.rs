@@ -2,21 +2,12 @@
 //! HTTP/1.1, HTTP/2 and HTTP/3, written at once and byte by byte, and each followed by a request that must get its own
 //! response.
 
-use crate::support::{
-    proxy::Litequic,
-    raw::{self, Outcome, Raw},
-    tls::{self, Tls},
-    within,
-};
+use crate::support::{prelude::*, raw::Outcome};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use litequic_http3::ErrorCode;
-use std::{net::Ipv4Addr, net::SocketAddr, sync::Arc};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
-};
+use tokio::net::{TcpListener, TcpStream};
 
 /// The answer to the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,16 +3,13 @@
 
 use crate::support::{
     chromium::Browser,
-    client::{Client, Quic, tls_config},
+    client::tls_config,
     link::{Faults, Link, Way, Which},
-    needs, origin,
-    proxy::Litequic,
-    tls::{self, Tls},
+    prelude::*,
 };
 use futures_util::future::join_all;
-use litequic::app::WorkerMetrics;
-use litequic_config::{Config, OriginAddress, WorkerCount};
-use litequic_tls::{CertificateStore, SelfSigned, make_self_signed};
+use litequic_config::{OriginAddress, WorkerCount};
+use litequic_tls::{CertificateStore, SelfSigned};
 use quinn::{
     crypto::rustls::QuicClientConfig,
     udp::{Transmit, UdpSockRef, UdpSocketState},
@@ -24,12 +21,7 @@ use rustls::{
     pki_types::ServerName,
 };
 use serde_json::Value as Json;
-use std::{
-    fs,
-    net::{Ipv4Addr, SocketAddr},
-    num::NonZeroU16,
-    sync::Arc,
-};
+use std::num::NonZeroU16;
 use tokio::{
     net::UdpSocket,
     select,

@@ -2,15 +2,13 @@
 //! are not QUIC. litequic limits what it sends them (RFC 9000 §8), drops them in time, and serves the others.
 
 use crate::support::{
-    client::Client,
-    initial::{FULL, Initial, Retry, Stranger, fresh_id, unknown_version},
-    origin,
-    proxy::Litequic,
+    initial::{FULL, Initial, Retry, Stranger, fresh_id, unknown_version, with_length},
+    prelude::*,
 };
 use futures_util::future;
-use litequic_config::{Config, WorkerCount};
-use litequic_tls::{self as tls, CertificateStore};
-use std::{net::SocketAddr, num::NonZeroU16, time::Duration};
+use litequic_config::WorkerCount;
+use litequic_tls::CertificateStore;
+use std::num::NonZeroU16;
 use tokio::task::yield_now;
 
 /// Ports from which a flood comes.
@@ -145,7 +143,7 @@ async fn validated_clients_without_a_handshake_are_bounded_and_expire() {
 async fn with_a_large_certificate(edit: impl FnOnce(&mut Config)) -> Litequic {
     let names: Vec<String> = (0..120).map(|number| format!("a-name-of-a-certificate-{number:04}.example")).collect();
     let names = names.iter().map(String::as_str).chain(["localhost"]);
-    let certificate = tls::make_self_signed(names).unwrap();
+    let certificate = make_self_signed(names).unwrap();
     assert!(certificate.cert_pem.len() > 3 * FULL * 4 / 3, "{}", certificate.cert_pem.len());
     let SocketAddr::V4(origin) = origin::demo().await else { panic!("IPv4") };
     let origin = format!("http://{origin}").parse().unwrap();
@@ -289,8 +287,8 @@ async fn every_unsupported_version_gets_version_negotiation() {
     let litequic = Litequic::start(origin::demo().await, |_| {}).await;
     let mut stranger = Stranger::of(&litequic).await;
     let packet = |first: u8, version: u32, destination: &[u8], source: &[u8], size: usize| {
-        let id = |id: &[u8]| [&[u8::try_from(id.len()).unwrap()], id].concat();
-        let mut packet = [&[first][..], &version.to_be_bytes(), &id(destination), &id(source)].concat();
+        let mut packet =
+            [&[first][..], &version.to_be_bytes(), &with_length(destination), &with_length(source)].concat();
         packet.resize_with(size, rand::random);
         packet
     };
@@ -415,9 +413,9 @@ async fn a_token_is_good_for_the_id_of_its_retry_alone() {
 #[tokio::test]
 async fn a_token_is_good_at_every_replica_with_the_secret() {
     let secret = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(secret.path(), [7; 32]).unwrap();
+    fs::write(secret.path(), [7; 32]).unwrap();
     let origin = origin::demo().await;
-    let replica = async |name: &str, secret: &std::path::Path| {
+    let replica = async |name: &str, secret: &Path| {
         Litequic::start(origin, |config| {
             config.limits.retry_handshakes = 0;
             config.listen.secret_file = Some(secret.to_owned());
@@ -426,7 +424,7 @@ async fn a_token_is_good_at_every_replica_with_the_secret() {
         .await
     };
     let other_secret = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(other_secret.path(), [8; 32]).unwrap();
+    fs::write(other_secret.path(), [8; 32]).unwrap();
     let one = replica("one", secret.path()).await;
     for (other, held) in [(replica("two", secret.path()).await, 1), (replica("two", other_secret.path()).await, 0)] {
         let mut stranger = Stranger::of(&one).await;
@@ -527,7 +525,7 @@ async fn handshakes_that_are_given_up_give_their_slots_back() {
     for stranger in &strangers {
         stranger.send(&stranger.packet(&Initial::to(&fresh_id()))).await;
     }
-    let open = |worker: &litequic::app::WorkerMetrics| worker.quic.handshakes_open.get();
+    let open = |worker: &WorkerMetrics| worker.quic.handshakes_open.get();
     litequic.wait_until("handshakes", open, |open| open == PORTS as u64).await;
     nothing_is_held(&litequic).await;
     assert_eq!(litequic.sum(|worker| worker.http3.connections.get()), 0);

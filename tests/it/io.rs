@@ -1,22 +1,15 @@
 //! I/O backends: each `litequic.io`, and each key beside it, serves the same, and has its documented effect.
 
 use crate::support::{
-    client::{Client, Quic},
     has_io_uring,
     link::{Faults, Link, Way},
-    origin,
-    process::{Process, command, free_udp_port, litequic, without},
-    proxy::Litequic,
+    prelude::*,
+    process::{litequic, without},
 };
 use futures_util::future::join_all;
-use http::Method;
-use litequic::app::{ProcessMetrics, WorkerMetrics};
+use litequic::app::ProcessMetrics;
 use litequic_config::{AckFrequency, Io, LiteQuic};
-use std::{
-    net::{Ipv6Addr, SocketAddr},
-    sync::Arc,
-    time::Duration,
-};
+use std::net::Ipv6Addr;
 
 const DOWNLOAD: usize = 3_000_000;
 const UPLOAD: usize = 1_000_000;
@@ -218,9 +211,9 @@ async fn a_forbidden_io_uring_falls_back_to_epoll_with_one_log_line() {
     let folder = tempfile::tempdir().unwrap();
     let (config, certificate) = (folder.path().join("litequic.toml"), folder.path().join("cert.pem"));
     let key = folder.path().join("key.pem");
-    let signed = litequic_tls::make_self_signed(["localhost"]).unwrap();
-    std::fs::write(&certificate, &signed.cert_pem).unwrap();
-    std::fs::write(&key, &signed.key_pem).unwrap();
+    let signed = make_self_signed(["localhost"]).unwrap();
+    fs::write(&certificate, &signed.cert_pem).unwrap();
+    fs::write(&key, &signed.key_pem).unwrap();
     let origin = origin::demo().await;
     let port = free_udp_port();
     let text = format!(
@@ -229,7 +222,7 @@ async fn a_forbidden_io_uring_falls_back_to_epoll_with_one_log_line() {
         certificate.display(),
         key.display()
     );
-    std::fs::write(&config, text).unwrap();
+    fs::write(&config, text).unwrap();
     let Some(process) = without_io_uring(&["run", "--config", config.to_str().unwrap()]) else { return };
     let address = process.address();
     let quic = Quic::connect(address, "localhost", &signed.cert_pem, quinn::TransportConfig::default()).await;

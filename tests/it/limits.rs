@@ -3,21 +3,13 @@
 
 use crate::support::{
     bystander::{A_CONNECTION_S, SHORT, beside_a_bystander, counts},
-    client::Client,
-    http2::{self, Http2},
-    origin::{self, Always, Script},
-    proxy::{Litequic, unbuffered},
-    raw::{self, HEADERS, Outcome, RESERVED, Raw, SETTINGS},
-    tls::Tls,
-    within,
+    prelude::*,
+    proxy::unbuffered,
+    raw::{HEADERS, Outcome, RESERVED, SETTINGS},
 };
 use futures_util::FutureExt;
-use http::Method;
-use litequic::app::WorkerMetrics;
-use litequic_config::Config;
 use litequic_http3::ErrorCode;
 use quinn::VarInt;
-use tokio::time::timeout;
 
 #[tokio::test]
 async fn max_streams_lets_the_client_wait() {
@@ -333,7 +325,7 @@ async fn a_response_s_header_beyond_its_bounds_is_a_502() {
                 let client = Raw::to(litequic).await;
                 let (mut exchange, mut peer) = client.asked_at(&script).await;
                 // An error means that litequic has closed.
-                let _ = tokio::io::AsyncWriteExt::write_all(&mut peer.stream, answer.as_bytes()).await;
+                let _ = AsyncWriteExt::write_all(&mut peer.stream, answer.as_bytes()).await;
                 let response = exchange.outcome().await.response();
                 assert_eq!(response.fields.status(), 502);
                 assert!(response.fields.get("proxy-status").unwrap().contains("http_response_header_section_size"));

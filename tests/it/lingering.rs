@@ -1,19 +1,9 @@
 //! Uploads that are answered before they have ended: the client sees the answer, whatever it sends meanwhile, and sends
 //! no more than it may.
 
-use crate::support::{
-    chromium::Browser,
-    http2::{self, Http2},
-    needs,
-    origin::{self, Script},
-    proxy::Litequic,
-    raw::{self, Raw},
-    tls::Tls,
-};
-use litequic::app::WorkerMetrics;
-use litequic_config::{Config, OriginAddress};
-use litequic_tls::{self as tls, CertificateStore};
-use std::{fs, net::SocketAddr, process::Command, time::Duration};
+use crate::support::{chromium::Browser, prelude::*};
+use litequic_config::OriginAddress;
+use litequic_tls::CertificateStore;
 
 const NO_ERROR: u64 = 0x100;
 
@@ -33,7 +23,7 @@ const EARLY: [(&str, &str, u64); 2] = [("POST", "/sink", 413), ("PUT", "/headers
 #[tokio::test]
 async fn a_browser_reads_the_response_to_an_upload_over_http3_and_http2() {
     for (quic, status) in [(true, 413), (true, 405), (false, 413), (false, 405)] {
-        let certificate = tls::make_self_signed(["localhost"]).unwrap();
+        let certificate = make_self_signed(["localhost"]).unwrap();
         let store = CertificateStore::new(certificate.to_loaded_certificate().unwrap(), []);
         let origin = origin::demo().await;
         let url = OriginAddress::Tcp { host: origin.ip().to_string(), port: origin.port() };

@@ -2,27 +2,16 @@
 //! moves is served on.
 
 use crate::support::{
-    client::{self, Client, Quic},
     link::{Counts, Faults, Link, Way, Which},
-    origin::{self, Script},
-    proxy::Litequic,
-    within,
+    prelude::*,
 };
 use bytes::Buf;
 use futures_util::future;
-use http::Method;
 use litequic_config::Network;
 use quinn::crypto::rustls::QuicClientConfig;
 use sha2::{Digest, Sha256};
-use std::{
-    net::{Ipv4Addr, SocketAddr},
-    sync::{Arc, atomic::Ordering::Relaxed},
-    time::Duration,
-};
-use tokio::{
-    task::yield_now,
-    time::{sleep, timeout},
-};
+use std::sync::atomic::Ordering::Relaxed;
+use tokio::task::yield_now;
 
 /// Bytes of a transfer: a few thousand datagrams.
 const SIZE: usize = 2_000_000;

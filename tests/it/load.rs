@@ -1,12 +1,8 @@
 //! Many requests, many connections: none is lost, none is in another's way. How fast it goes is the benchmarks' matter.
 
-use crate::support::{
-    client::Client,
-    origin::{self, Always},
-    proxy::Litequic,
-};
+use crate::support::prelude::*;
 use futures_util::future;
-use litequic_config::{Config, WorkerCount};
+use litequic_config::WorkerCount;
 
 /// Unoptimized code does a fifth in the same time.
 const CONNECTIONS: u64 = if cfg!(debug_assertions) { 50 } else { 100 };

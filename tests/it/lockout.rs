@@ -5,29 +5,18 @@
 use crate::{
     drain,
     support::{
-        client::{Client, Quic},
-        http2::{DATA, END_HEADERS, END_STREAM, HEADERS, Http2, RST_STREAM, WINDOW_UPDATE, fields, frame, status},
+        http2::{DATA, END_HEADERS, END_STREAM, HEADERS, RST_STREAM, WINDOW_UPDATE, fields, frame, status},
         initial::{Initial, Retry, Stranger, fresh_id},
-        origin,
-        proxy::Litequic,
-        raw::{self, Raw},
-        tls::{self, Tls},
-        within,
+        prelude::*,
     },
 };
 use futures_util::{FutureExt, future};
 use quinn::TransportConfig;
-use std::{
-    any::Any,
-    net::{Ipv4Addr, SocketAddr},
-    panic::AssertUnwindSafe,
-    time::Duration,
-};
+use std::{any::Any, panic::AssertUnwindSafe};
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpSocket, TcpStream},
     task::{AbortHandle, JoinHandle},
-    time::{interval, timeout},
+    time::interval,
 };
 
 /// The attackers' first address. The honest client comes from 127.0.0.1.

@@ -3,33 +3,24 @@
 
 use crate::{
     drain::ask,
-    support::{
-        client::{Client, Quic},
-        io_key, origin,
-        process::{command, free_tcp_port, free_udp_port},
-        tls::{Tls, credulous},
-        within,
-    },
+    support::{prelude::*, tls::credulous},
 };
-use litequic_tls::make_self_signed;
 use rustix::{
     fs::{OFlags, fcntl_getfl},
     pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
 };
 use serde_json::Value as Json;
 use std::{
-    fs::{self, File},
+    fs::File,
     io::{self, PipeReader, PipeWriter, Read, Write},
-    net::{Ipv4Addr, SocketAddr},
     os::{
         fd::OwnedFd,
         unix::net::{UnixDatagram, UnixStream},
     },
     process::{Child, ExitStatus, Stdio},
     thread::{self, JoinHandle},
-    time::{Duration, Instant},
+    time::Instant,
 };
-use tokio::time::sleep;
 
 /// Longer than every bound of an end added up: of the drain, the log, the access log, and the last line.
 const ENDED: Duration = Duration::from_secs(20);
@@ -134,7 +125,7 @@ impl Unread {
 
     fn signal(&self, name: &str) {
         let kill = format!("kill -{name} {}", self.child.id());
-        assert!(std::process::Command::new("sh").args(["-c", &kill]).status().unwrap().success(), "{kill}");
+        assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success(), "{kill}");
     }
 
     /// Waits for the end.

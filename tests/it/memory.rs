@@ -1,27 +1,9 @@
 //! What litequic does as its memory comes near the limit.
 
-use crate::{
-    reload::Setup,
-    support::{
-        client::{Client, Quic},
-        origin,
-        process::free_tcp_port,
-        proxy::Litequic,
-        within,
-    },
-};
-use http::Method;
+use crate::{reload::Setup, support::prelude::*};
 use litequic_resources::memory::{MemoryGauge, MemoryReading, MemoryStep};
 use quinn::ConnectionError;
-use std::{
-    net::{Ipv4Addr, SocketAddr},
-    time::Duration,
-};
-use tokio::{
-    io::AsyncReadExt,
-    net::TcpStream,
-    time::{sleep, timeout},
-};
+use tokio::net::TcpStream;
 
 const H3_NO_ERROR: u64 = 0x100;
 const H3_EXCESSIVE_LOAD: u64 = 0x107;

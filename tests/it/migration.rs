@@ -2,23 +2,14 @@
 //! victim (RFC 9000 §9.3.1, §21.5).
 
 use crate::support::{
-    DEADLINE,
-    client::{self, Client, Quic},
     link::{Faults, Link},
-    origin,
-    proxy::Litequic,
-    within,
+    prelude::*,
 };
 use bytes::Buf;
-use http::Method;
 use litequic_quic as quic;
 use litequic_tls::{ServerTrust, client_config};
-use std::{
-    net::{Ipv4Addr, SocketAddr},
-    sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
-    time::Duration,
-};
-use tokio::{net::UdpSocket, select, time::timeout};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use tokio::{net::UdpSocket, select};
 
 /// Bytes of the largest datagram that leaves on a path of which nothing is known yet (RFC 9000 §14.1).
 const DATAGRAM: usize = 1_200;

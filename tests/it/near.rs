@@ -1,14 +1,8 @@
 //! A client on the same machine, whose socket has the size that the kernel gives without a request, and that reads in
 //! turns: what is in flight waits there.
 
-use crate::support::{
-    client::{self, Client, Quic},
-    origin,
-    proxy::Litequic,
-    within,
-};
+use crate::support::prelude::*;
 use bytes::Buf as _;
-use http::Method;
 use quinn::{
     AsyncUdpSocket, Runtime as _, TokioRuntime, UdpPoller,
     udp::{RecvMeta, Transmit},
@@ -16,15 +10,11 @@ use quinn::{
 use socket2::SockRef;
 use std::{
     io::{self, IoSliceMut},
-    net::{Ipv4Addr, SocketAddr, UdpSocket},
+    net::UdpSocket,
     pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
     task::{Context, Poll},
     thread,
-    time::Duration,
 };
 
 /// Bytes of receive buffer without a request, as distributions have it (net.core.rmem_default).

@@ -1,18 +1,12 @@
 //! litequic in front of nginx, unmodified, as a server that was not written for these tests.
 
-use crate::support::{
-    client::{self, Answer, Client},
-    nginx::Nginx,
-    proxy::Litequic,
-    within,
-};
+use crate::support::{client::Answer, nginx::Nginx, prelude::*};
 use bytes::Bytes;
 use futures_util::future::join_all;
-use http::{Method, StatusCode};
-use litequic_config::{Config, OriginConfig};
+use http::StatusCode;
+use litequic_config::OriginConfig;
 use sha2::{Digest, Sha256};
-use std::{collections::BTreeSet, fs, time::Duration};
-use tokio::time::sleep;
+use std::collections::BTreeSet;
 
 /// Bytes that do not repeat where a buffer might be cut.
 fn bytes(size: usize) -> Vec<u8> {

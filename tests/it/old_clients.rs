@@ -2,20 +2,10 @@
 
 use crate::{
     client_certificates::{person::Authority, route, start},
-    support::{
-        chromium::Browser,
-        client::Client,
-        needs, origin,
-        proxy::Litequic,
-        tls::{Tls, config},
-        within,
-    },
+    support::{chromium::Browser, prelude::*, tls::config},
 };
-use litequic::app::WorkerMetrics;
-use litequic_config::{
-    AccessField, AccessFormat, AccessLog, AccessTarget, Config, OriginAddress, TlsVersion, VerifyMode,
-};
-use litequic_tls::{self as tls, CertificateStore, SelfSigned, make_self_signed_with};
+use litequic_config::{AccessField, AccessFormat, AccessLog, AccessTarget, OriginAddress, TlsVersion, VerifyMode};
+use litequic_tls::{CertificateStore, SelfSigned, make_self_signed_with};
 use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_RSA_SHA256, SignatureAlgorithm};
 use rustls::{
     ClientConfig, ClientConnection, RootCertStore, SupportedCipherSuite,
@@ -23,17 +13,8 @@ use rustls::{
     version::TLS12,
 };
 use serde_json::Value as Json;
-use std::{
-    fs,
-    net::SocketAddr,
-    path::Path,
-    process::{Command, Stdio},
-    sync::Arc,
-};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
-};
+use std::process::Stdio;
+use tokio::net::TcpStream;
 
 /// The end of a server's random by which it says that it has TLS 1.3, too (RFC 8446 §4.1.3).
 const DOWNGRADED: &[u8; 8] = b"DOWNGRD\x01";
@@ -404,7 +385,7 @@ async fn chromium_without_tls_1_3_gets_the_page() {
     if needs::program("chromium").is_none() {
         return;
     }
-    let made: SelfSigned = tls::make_self_signed(["localhost"]).unwrap();
+    let made: SelfSigned = make_self_signed(["localhost"]).unwrap();
     let store = CertificateStore::new(made.to_loaded_certificate().unwrap(), []);
     let demo = origin::demo().await;
     let url = OriginAddress::Tcp { host: demo.ip().to_string(), port: demo.port() };

@@ -1,41 +1,15 @@
 //! Origins of several servers, over HTTP/3 and real sockets: one that ends under load and comes back, health checks,
 //! names that lead elsewhere, the PROXY protocol.
 
-use crate::support::{
-    DEADLINE,
-    client::{Client, Quic},
-    faults::serve_faults,
-    io_key, needs,
-    nginx::Nginx,
-    origin::Always,
-    process::{Process, command, free_tcp_port, free_udp_port},
-    proxy::Litequic,
-    within,
-};
+use crate::support::{faults::serve_faults, nginx::Nginx, prelude::*};
 use bytes::{Buf, Bytes};
-use http::Method;
-use litequic::app::WorkerMetrics;
-use litequic_config::{Config, HealthCheck, OriginAddress, WorkerCount};
+use litequic_config::{HealthCheck, OriginAddress, WorkerCount};
 use litequic_proxy::{ServerMetrics, ServerName};
-use litequic_tls::make_self_signed;
 use std::{
-    fs,
-    net::{Ipv4Addr, SocketAddr},
-    process::Command,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::atomic::{AtomicBool, Ordering},
     thread::{self, JoinHandle},
-    time::Duration,
 };
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpListener,
-    runtime::Builder,
-    sync::oneshot,
-    time::sleep,
-};
+use tokio::{net::TcpListener, runtime::Builder, sync::oneshot};
 
 /// Requests that are always in flight, each on its own connection to litequic.
 const CLIENTS: usize = 12;

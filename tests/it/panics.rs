@@ -1,18 +1,12 @@
 //! A panic, wherever it happens, ends the process with one last line that has place and reason: a supervisor can start
 //! it anew, which it cannot for a process that is half dead.
 
-use crate::support::{
-    client::{Client, Quic},
-    origin,
-    process::{Ended, Process, command},
-};
-use litequic_tls as tls;
-use std::fs;
+use crate::support::{prelude::*, process::Ended};
 
 /// Runs litequic, which is to panic in `place`, until it ends; with a request if that is what it takes.
 async fn panicked_in(place: &str, format: &str) -> Ended {
     let directory = tempfile::tempdir().unwrap();
-    let made = tls::make_self_signed(["localhost"]).unwrap();
+    let made = make_self_signed(["localhost"]).unwrap();
     let (cert, key) = (directory.path().join("tls.crt"), directory.path().join("tls.key"));
     fs::write(&cert, &made.cert_pem).unwrap();
     fs::write(&key, &made.key_pem).unwrap();
@@ -24,7 +18,7 @@ async fn panicked_in(place: &str, format: &str) -> Ended {
         let transport = quinn::TransportConfig::default();
         let quic = Quic::connect(process.address(), "localhost", &made.cert_pem, transport).await;
         let client = Client::over(quic, "localhost").await;
-        let mut stream = client.open(client.request(http::Method::GET, "/")).await;
+        let mut stream = client.open(client.request(Method::GET, "/")).await;
         let ended = tokio::task::spawn_blocking(|| process.end()).await.unwrap();
         stream.stop_stream(h3::error::Code::H3_NO_ERROR);
         return ended;

@@ -4,16 +4,14 @@
 use crate::support::{
     client::tls_config,
     link::{Faults, Link, Way},
-    origin::{Always, Peer, Script},
+    origin::Peer,
     picture,
-    proxy::Litequic,
-    raw::{self, PRIORITY_UPDATE, Raw},
+    prelude::*,
+    raw::PRIORITY_UPDATE,
     sequence::{EIGHT, PRIORITIES_OF_EIGHT, Sequence},
-    within,
 };
 use http::HeaderName;
-use litequic::app::WorkerMetrics;
-use litequic_config::{Config, Network, Template, TemplatePart};
+use litequic_config::{Network, Template, TemplatePart};
 use s2n_quic::{
     Client, Connection,
     client::Connect,
@@ -23,12 +21,7 @@ use s2n_quic::{
     },
     stream::{BidirectionalStream, SendStream},
 };
-use std::{
-    collections::BTreeMap,
-    net::SocketAddr,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Mutex};
 
 /// Bytes a second of a link on which a horizon takes some time.
 const RATE: u32 = 625_000;

@@ -7,26 +7,14 @@ use crate::{
     clients::edit,
     drain::ask,
     support::{
-        client::{Client, Quic},
         link::{Faults, Link, Way, Which},
-        origin,
-        process::{Ended, Process, command},
-        proxy::Litequic,
-        tls::Tls,
-        within,
+        prelude::*,
+        process::Ended,
     },
 };
 use serde_json::Value as Json;
-use std::{
-    collections::BTreeSet, env, fs, net::SocketAddr, os::unix::fs::PermissionsExt, path::Path, process::Command,
-    time::Duration,
-};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
-    task::JoinHandle,
-    time::{Instant, sleep},
-};
+use std::{collections::BTreeSet, env, os::unix::fs::PermissionsExt};
+use tokio::{net::TcpStream, task::JoinHandle, time::Instant};
 
 /// Between two looks at state without events.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);

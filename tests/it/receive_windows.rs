@@ -3,18 +3,14 @@
 use crate::{
     floods::{EXCESSIVE_LOAD, beside},
     support::{
-        origin::{self, Peer, Script},
-        proxy::Litequic,
-        raw::{Exchange, Raw, headers, pseudo, varint},
+        origin::Peer,
+        prelude::*,
+        raw::{Exchange, headers, pseudo, varint},
         stuffed::{self, Stuffed},
-        within,
     },
 };
 use futures_util::future;
-use litequic::app::WorkerMetrics;
-use litequic_config::{Config, Limits, OriginConfig, RouteConfig};
-use std::time::Duration;
-use tokio::time::timeout;
+use litequic_config::{Limits, OriginConfig, RouteConfig};
 
 const MIB: u64 = 1024 * 1024;
 const FLOOR: u64 = Limits::MIN_RECEIVE_WINDOW;

@@ -3,23 +3,14 @@
 //! times is what happened.
 
 use crate::support::{
-    client::{self, Client, Quic},
     link::{Faults, Link, Way, Which},
-    origin,
-    proxy::Litequic,
-    unasked, within,
+    prelude::*,
+    unasked,
 };
 use bytes::{Buf, Bytes};
-use http::Method;
-use litequic::app::WorkerMetrics;
 use litequic_config::{AckFrequency, Io};
 use sha2::{Digest, Sha256};
-use std::{
-    env,
-    sync::atomic::Ordering::Relaxed,
-    time::{Duration, Instant},
-};
-use tokio::time::timeout;
+use std::{env, sync::atomic::Ordering::Relaxed, time::Instant};
 
 /// The environment variable for the bytes of a large transfer.
 const TRANSFER: &str = "LITEQUIC_TEST_TRANSFER";

@@ -3,16 +3,11 @@
 //! its own timeout.
 
 use crate::support::{
-    DEADLINE,
-    client::Client,
     initial::{FULL, Initial, Stranger, crypto, fresh_id},
-    origin,
-    proxy::Litequic,
+    prelude::*,
     raw::varint,
 };
-use litequic::app::WorkerMetrics;
 use litequic_quic::frame::{FrameIter, kind};
-use tokio::time::timeout;
 
 /// CRYPTO_ERROR (RFC 9000 §20.1): with the alert's number (RFC 8446 §6) added.
 const ALERT: u64 = 0x100;
@@ -170,8 +165,10 @@ impl Way {
         let packet = |number, size, frames| stranger.sealed(&Initial { number, size, ..Initial::to(id) }, frames);
         match self {
             Self::OneDatagram => vec![packet(0, FULL, crypto(0, &stranger.hello))],
-            Self::TwoDatagrams => vec![packet(0, FULL, crypto(0, one)), packet(1, FULL, crypto(one.len(), two))],
-            Self::TwoPackets => vec![[packet(0, 0, crypto(0, one)), packet(1, FULL, crypto(one.len(), two))].concat()],
+            Self::TwoDatagrams => vec![packet(0, FULL, crypto(0, one)), packet(1, FULL, crypto(one.len() as u64, two))],
+            Self::TwoPackets => {
+                vec![[packet(0, 0, crypto(0, one)), packet(1, FULL, crypto(one.len() as u64, two))].concat()]
+            }
             Self::WithAnother => vec![[packet(0, 0, crypto(0, &stranger.hello)), packet(1, FULL, vec![1; 4])].concat()],
         }
     }

@@ -3,34 +3,18 @@
 
 use crate::{
     drain::ask,
-    support::{
-        DEADLINE,
-        client::{self, Client, Quic},
-        io_key,
-        origin::{self, Always},
-        process::{Process, free_tcp_port, free_udp_port, litequic},
-        tls::{Tls, credulous},
-        within,
-    },
+    support::{prelude::*, process::litequic, tls::credulous},
 };
 use bytes::Buf;
-use http::Method;
 use litequic_quic::{self as quic, Observer};
-use litequic_tls::{SelfSigned, ServerTrust, client_config, make_self_signed};
+use litequic_tls::{SelfSigned, ServerTrust, client_config};
 use quinn::crypto::rustls::QuicClientConfig;
 use std::{
-    fs,
     io::{Read, Write},
-    net::{Ipv4Addr, SocketAddr},
     os::unix::fs::symlink,
-    sync::Arc,
-    time::{Duration, Instant},
+    time::Instant,
 };
-use tokio::{
-    sync::watch,
-    task::JoinSet,
-    time::{sleep, timeout},
-};
+use tokio::{sync::watch, task::JoinSet};
 
 /// Between two looks at what is to change.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);

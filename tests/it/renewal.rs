@@ -3,11 +3,9 @@
 use crate::{
     drain::ask,
     reload::{Setup, saying},
-    support::{client::Client, origin, process::Process, within},
+    support::prelude::*,
 };
-use litequic_tls::{SelfSigned, make_self_signed};
-use std::{fs, time::Duration};
-use tokio::time::sleep;
+use litequic_tls::SelfSigned;
 
 fn made() -> SelfSigned {
     make_self_signed(["localhost"]).unwrap()

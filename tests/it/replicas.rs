@@ -3,13 +3,9 @@
 
 use crate::{
     crash::{SILENCE, Setup, end},
-    support::{
-        DEADLINE, needs, origin,
-        process::{Ended, Process, command},
-    },
+    support::{prelude::*, process::Ended},
 };
 use quinn::ConnectionError;
-use std::{net::Ipv4Addr, process::Command};
 
 const SECRET: &str = "listen.secret_file = \"secret\"\n";
 

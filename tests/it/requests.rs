@@ -2,9 +2,9 @@
 //! gets nothing of them.
 
 use crate::support::{
-    origin::{Always, Script},
-    proxy::{Litequic, unbuffered},
-    raw::{self, HEADERS, Outcome, RESERVED, Raw, get, replaced, with},
+    prelude::*,
+    proxy::unbuffered,
+    raw::{HEADERS, Outcome, RESERVED, get, replaced, with},
 };
 use litequic_http3::ErrorCode;
 

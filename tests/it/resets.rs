@@ -1,7 +1,7 @@
 //! Stateless resets of a litequic at several addresses.
 
-use crate::support::{origin, proxy::Litequic, within};
-use std::{collections::HashSet, net::SocketAddr};
+use crate::support::prelude::*;
+use std::collections::HashSet;
 use tokio::net::UdpSocket;
 
 /// The stateless reset token for a packet to `server`, whose ID is one of worker 0's.

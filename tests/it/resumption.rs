@@ -9,6 +9,7 @@ use super::support::{
     tls::{self, Tls},
     within,
 };
+use crate::support::prelude::*;
 use bytes::{Buf, Bytes};
 use futures_util::future;
 use h3::client::SendRequest;
@@ -16,21 +17,15 @@ use h3_quinn::OpenStreams;
 use http::Request;
 use http_body_util::Empty;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use litequic_config::{Config, OriginAddress, WorkerCount};
+use litequic_config::{OriginAddress, WorkerCount};
 use litequic_http3::client::{Http3Client, ResponsePiece};
 use litequic_quic::{self as quic, Observer};
-use litequic_tls::{CertificateStore, SelfSigned, ServerTrust, client_config, make_self_signed};
+use litequic_tls::{CertificateStore, SelfSigned, ServerTrust, client_config};
 use quinn::crypto::rustls::QuicClientConfig;
 use rustls::HandshakeKind;
 use std::{
-    fs,
-    net::{Ipv4Addr, SocketAddr},
     num::NonZeroU16,
-    path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::atomic::{AtomicUsize, Ordering},
 };
 use tokio::task::JoinHandle;
 

@@ -16,13 +16,9 @@ mod refused;
 mod reloads;
 mod users;
 
-use crate::support::proxy::Litequic;
-use litequic_config::{self as config, Config, Listen, WorkerCount};
-use std::{
-    net::{Ipv4Addr, SocketAddr},
-    num::NonZeroU16,
-    path::Path,
-};
+use crate::support::prelude::*;
+use litequic_config::{self as config, Listen, WorkerCount};
+use std::num::NonZeroU16;
 
 /// A configuration with `text`, in a file in `directory`, whose `[origin]` is at `origin`; one worker on 127.0.0.1.
 fn configured_in(directory: &Path, origin: SocketAddr, text: &str) -> Config {

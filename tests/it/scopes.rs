@@ -2,16 +2,14 @@
 //! that move from a private network to the internet.
 
 use crate::support::{
-    client::{self, Client, Quic},
     has_io_uring,
     link::{Faults, Link},
     namespace::run_inside,
-    origin,
-    proxy::Litequic,
+    prelude::*,
 };
 use litequic_config::Io;
 use rustix::net::netdevice::name_to_index;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
+use std::net::{IpAddr, Ipv6Addr, SocketAddrV6, UdpSocket};
 
 /// Two cables, each of which has the same two link-local addresses at its ends.
 const CABLES: &str = "ip link set lo up; ip link add a1 type veth peer name a2; ip link add b1 type veth peer name b2

@@ -7,36 +7,20 @@ mod rpc;
 use crate::{
     client_certificates::person::{Authority, Shown},
     support::{
-        client::Client,
-        http2::{self, Http2},
         nginx::Nginx,
-        process::free_tcp_port,
-        proxy::Litequic,
-        raw::{Outcome, Raw},
-        tls::Tls,
+        prelude::*,
+        raw::Outcome,
         tunnel::{self, HttpVersion},
-        within,
     },
 };
 use base64::{Engine, prelude::BASE64_STANDARD};
 use futures_util::{SinkExt, StreamExt};
-use http::Method;
-use litequic_config::{Config, OriginAddress, OriginConfig, OriginTls, TlsVersion};
+use litequic_config::{OriginAddress, OriginConfig, OriginTls, TlsVersion};
 use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, SanType};
 use rustls::pki_types::{PrivateKeyDer, pem::PemObject};
 use sha2::{Digest, Sha256};
-use std::{
-    fs,
-    net::{Ipv4Addr, SocketAddr},
-    path::PathBuf,
-    sync::Arc,
-    time::Duration,
-};
 use tempfile::TempDir;
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
-};
+use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
 /// RFC 9114 §8.1.
@@ -478,7 +462,7 @@ async fn clients_that_stop_in_a_body_hold_little_memory() {
         for _ in 0..64 {
             let mut stream = client.open(client.request(Method::GET, "/large")).await;
             stream.finish().await.unwrap();
-            assert_eq!(crate::support::client::header(&mut stream).await.status(), 200);
+            assert_eq!(client::header(&mut stream).await.status(), 200);
             streams.push(stream);
         }
         stopped.push((client, streams));

@@ -2,19 +2,12 @@
 //! acknowledgements.
 
 use crate::support::{
-    client::{self, Client, Quic},
     link::{Faults, Link, Way},
-    origin::{self, Script},
-    proxy::Litequic,
-    within,
+    prelude::*,
 };
 use bytes::Buf;
-use http::Method;
-use litequic::app::WorkerMetrics;
-use litequic_config::Config;
 use quinn::VarInt;
-use std::time::{Duration, Instant};
-use tokio::time::sleep;
+use std::time::Instant;
 
 const MIB: u64 = 1024 * 1024;
 /// What a worker's heartbeat and all else that is no acknowledgement wake it in a second at most. Looking every 5 to 25

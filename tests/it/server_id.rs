@@ -6,23 +6,14 @@ use crate::{
     drain::ask,
     support::{
         balancer::{Balancer, Routing},
-        client::{Client, Quic},
-        needs, origin,
         ports::{free_tcp_port, free_udp_port},
-        process::{Process, litequic},
-        proxy::Litequic,
-        within,
+        prelude::*,
+        process::litequic,
     },
 };
-use litequic_config::{Config, OriginAddress, ServerId, WorkerCount};
-use litequic_tls::{CertificateStore, SelfSigned, make_self_signed};
-use std::{
-    env, fs,
-    net::{Ipv4Addr, SocketAddr},
-    path::PathBuf,
-    process::Command,
-    time::Duration,
-};
+use litequic_config::{OriginAddress, ServerId, WorkerCount};
+use litequic_tls::{CertificateStore, SelfSigned};
+use std::env;
 
 const KEY: [u8; 16] = *b"0123456789abcdef";
 const KEY_DIGITS: &str = "30313233343536373839616263646566";
@@ -138,7 +129,7 @@ async fn without_server_ids_a_client_whose_address_changes_reaches_another_serve
         let request = tokio::spawn(async move { client.get("/status/204").await.status });
         let is_counted = async {
             while strays(&servers)[2] == counted {
-                tokio::time::sleep(Duration::from_millis(5)).await;
+                sleep(Duration::from_millis(5)).await;
             }
         };
         within("a packet of no connection", is_counted).await;
@@ -163,7 +154,7 @@ async fn datagrams_with_another_server_id_reveal_a_wrong_balancer_table() {
     let request = tokio::spawn(async move { client.get("/status/204").await.status });
     let is_counted = async {
         while strays(&servers)[1] == 0 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
+            sleep(Duration::from_millis(5)).await;
         }
     };
     within("another server's packet", is_counted).await;

@@ -1,19 +1,10 @@
 //! Metrics of handshakes, of how connections end, of sizes and of clients' protocols.
 
-use crate::support::{
-    client::{Client, Quic},
-    http2::{self, Http2},
-    needs, origin,
-    proxy::Litequic,
-    tls::{self, Tls},
-    within,
-};
+use crate::support::prelude::*;
 use bytes::Bytes;
-use http::Method;
-use litequic::app::{ProcessMetrics, WorkerMetrics};
-use litequic_config::{Config, RouteConfig};
+use litequic::app::ProcessMetrics;
+use litequic_config::RouteConfig;
 use litequic_telemetry::Counter;
-use std::{process::Command, sync::Arc, time::Duration};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -79,7 +70,7 @@ async fn the_end_of_a_quic_connection_is_logged_as_idle_or_drained() {
 #[tokio::test]
 async fn a_client_that_distrusts_the_certificate_is_counted_by_its_alert() {
     let litequic = Litequic::start(origin::demo().await, |_| {}).await;
-    let stranger = litequic_tls::make_self_signed(["localhost"]).unwrap().cert_pem;
+    let stranger = make_self_signed(["localhost"]).unwrap().cert_pem;
     let transport = quinn::TransportConfig::default();
     assert!(Quic::try_connect(litequic.address, "localhost", &stranger, transport).await.is_err());
     counts(&litequic, "an alert", |worker| &worker.quic.handshakes_failed_alert, 1).await;

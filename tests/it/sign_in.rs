@@ -1,15 +1,8 @@
 //! Sign-in by oauth2-proxy in front of a server that knows nothing of it: a browser over HTTP/3, a WebSocket and an
 //! upload behind it.
 
-use crate::support::{
-    chromium::Browser,
-    io_key, needs,
-    nginx::Nginx,
-    ports::free_tcp_port,
-    process::{Process, litequic},
-};
-use litequic_tls as tls;
-use std::{fs, net::TcpStream, process::Command, thread::sleep, time::Duration, time::Instant};
+use crate::support::{chromium::Browser, nginx::Nginx, ports::free_tcp_port, prelude::*, process::litequic};
+use std::{net::TcpStream, thread::sleep, time::Instant};
 
 /// Starting a browser on a busy machine takes seconds.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -19,7 +12,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 const USERS: &str = "alice:{SHA}W8r/fyL/UzygmbNAjq2HbA67qac=\n";
 
 /// oauth2-proxy at a free port, with a form for a name and a password.
-fn oauth2_proxy(folder: &std::path::Path) -> Option<(Process, u16)> {
+fn oauth2_proxy(folder: &Path) -> Option<(Process, u16)> {
     let program = needs::program("oauth2-proxy")?;
     let users = folder.join("users");
     fs::write(&users, USERS).unwrap();
@@ -51,7 +44,7 @@ fn a_browser_signs_in_over_http3_to_an_unmodified_origin() {
     let page = "<title>in</title>user=$http_x_auth_request_user email=$http_x_auth_request_email";
     let server = format!("location / {{ default_type text/html; return 200 '{page}'; }}");
     let Some(nginx) = Nginx::start(&server) else { return };
-    let made = tls::make_self_signed(["localhost"]).unwrap();
+    let made = make_self_signed(["localhost"]).unwrap();
     let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
     write("tls.crt", &made.cert_pem);
     write("tls.key", &made.key_pem);

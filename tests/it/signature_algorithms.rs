@@ -4,16 +4,8 @@
 use crate::{
     drain::ask,
     reload::{Setup, saying},
-    support::{
-        client::{Client, Quic},
-        needs, origin,
-        process::{Process, litequic},
-        proxy::Litequic,
-        tls::Tls,
-    },
+    support::{prelude::*, process::litequic},
 };
-use http::Method;
-use litequic_config::Config;
 use litequic_tls::{CertificateStore, SelfSigned, make_self_signed_with};
 use quinn::{
     ConnectionError,
@@ -27,12 +19,7 @@ use quinn::{
     },
 };
 use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_RSA_SHA256, SignatureAlgorithm};
-use std::{
-    fs, io,
-    net::{Ipv4Addr, SocketAddr},
-    process::{Command, Stdio},
-    sync::Arc,
-};
+use std::{io, process::Stdio};
 use tokio::task::spawn_blocking;
 
 /// RFC 9001 §4.8: 0x100 and the TLS alert, here handshake_failure.

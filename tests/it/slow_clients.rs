@@ -2,16 +2,12 @@
 
 use crate::support::{
     bystander::{SHORT, beside_a_bystander, counts},
-    client::Client,
-    http2::{DATA, END_HEADERS, END_STREAM, HEADERS, Http2, RST_STREAM, fields, status},
-    origin,
-    proxy::Litequic,
-    raw::{self, Outcome, Raw},
-    tls::Tls,
+    http2::{DATA, END_HEADERS, END_STREAM, HEADERS, RST_STREAM, fields, status},
+    prelude::*,
+    raw::Outcome,
 };
-use litequic_config::{Config, Sources};
+use litequic_config::Sources;
 use litequic_http3::ErrorCode;
-use std::time::Duration;
 
 /// Connections to an origin beyond its 512 for sources that hold none: an eighth. Each connection is a source here.
 const RESERVE: usize = 64;
@@ -41,8 +37,8 @@ async fn uploads_below_the_minimum_rate_are_408_over_each_protocol() {
             }
             three.send(&raw::data("a")).await;
             one.try_say(b"a").await;
-            two.try_say(&crate::support::http2::frame(DATA, 0, 1, b"a")).await;
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            two.try_say(&http2::frame(DATA, 0, 1, b"a")).await;
+            sleep(Duration::from_millis(20)).await;
         }
         slow(3).await;
         assert_eq!(three.outcome().await.status(), 408);

@@ -1,28 +1,11 @@
 //! What clients share is divided between their sources: one may have all of it, and gives way once another one comes.
 
-use crate::support::{
-    client::{Client, Quic},
-    http2::{self, Http2},
-    origin::{self, Script},
-    proxy::Litequic,
-    raw::{self, Raw},
-    tls::{self, Tls},
-    within,
-};
+use crate::support::prelude::*;
 use futures_util::future;
-use litequic_config::{Config, Network, WorkerCount};
+use litequic_config::{Network, WorkerCount};
 use quinn::ConnectionError;
-use std::{
-    env,
-    net::{Ipv4Addr, SocketAddr},
-    num::NonZeroU16,
-    time::Duration,
-};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpSocket, TcpStream},
-    time::sleep,
-};
+use std::{env, num::NonZeroU16};
+use tokio::net::{TcpSocket, TcpStream};
 
 /// The environment variable for the number of honest clients behind one address.
 const CLIENTS: &str = "LITEQUIC_TEST_CLIENTS";

@@ -6,12 +6,7 @@ mod everywhere;
 mod origins;
 mod table;
 
-use crate::support::{
-    http2::{self, Http2},
-    proxy::Litequic,
-    raw::{self, Raw},
-    tls::Tls,
-};
+use crate::support::prelude::*;
 use std::collections::BTreeSet;
 
 /// What came back.

@@ -4,25 +4,17 @@
 use crate::{
     origins::{before, origin, tcp, until},
     support::{
-        client::Client,
-        proxy::Litequic,
-        tls::{self, Tls},
+        prelude::*,
         tunnel::{self, HttpVersion},
-        within,
     },
 };
 use bytes::Bytes;
-use http::{HeaderMap, Method, Request};
+use http::{HeaderMap, Request};
 use http_body_util::{BodyExt, Empty};
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use litequic_config::{Config, Network, OriginServer, Sticky, StickyBy, WorkerCount};
-use std::{
-    net::{Ipv4Addr, SocketAddr},
-    time::Duration,
-};
+use litequic_config::{Network, OriginServer, Sticky, StickyBy, WorkerCount};
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
     task::{JoinHandle, JoinSet},
 };

@@ -2,12 +2,9 @@
 //! mean nothing are ignored.
 
 use crate::support::{
-    client::Quic,
-    origin::{Always, Script},
-    proxy::Litequic,
+    prelude::*,
     raw::{
-        self, CANCEL_PUSH, DATA, GOAWAY, HEADERS, MAX_PUSH_ID, Outcome, PUSH_PROMISE, RESERVED, Raw, SETTINGS, get,
-        replaced, with,
+        CANCEL_PUSH, DATA, GOAWAY, HEADERS, MAX_PUSH_ID, Outcome, PUSH_PROMISE, RESERVED, SETTINGS, get, replaced, with,
     },
 };
 use litequic_http3::ErrorCode;

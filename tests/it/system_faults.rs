@@ -1,25 +1,12 @@
 //! Faults of the system beneath litequic: name servers that do not answer, a clock that jumps, a process that is
 //! stopped and continued, a full disk. Always the real process.
 
-use crate::support::{
-    client::{self, Client, Quic},
-    io_key, needs, origin,
-    process::{Ended, Process, command, free_tcp_port, free_udp_port},
-    raw::{self, Raw},
-    tls::{self, Tls},
-    within,
-};
-use http::Method;
+use crate::support::{prelude::*, process::Ended};
 use litequic_admin::WORKER_DEADLINE;
-use litequic_tls::{SelfSigned, make_self_signed};
-use std::{
-    fs,
-    net::{Ipv4Addr, SocketAddr},
-    process::Command,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
-};
+use litequic_tls::SelfSigned;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use tokio::{
-    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
+    io::{AsyncBufReadExt, BufReader},
     net::{TcpListener, TcpStream},
     sync::watch,
     task::JoinSet,

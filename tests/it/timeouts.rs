@@ -3,20 +3,12 @@
 
 use crate::support::{
     bystander::{SHORT, beside_a_bystander, counts},
-    client::Quic,
-    origin::{self, Always, Script},
+    prelude::*,
     process::litequic,
-    proxy::Litequic,
-    raw::{self, Outcome, Raw},
-    within,
+    raw::Outcome,
 };
-use litequic_config::Config;
 use litequic_http3::ErrorCode;
 use socket2::{Domain, Socket, Type};
-use std::{
-    net::{Ipv4Addr, SocketAddr},
-    time::Duration,
-};
 use tokio::{net::UdpSocket, task::spawn_blocking};
 
 #[tokio::test]

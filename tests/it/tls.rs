@@ -1,28 +1,16 @@
 //! TLS as clients and operators meet it: which certificate is served and for which hosts, what is rejected, which
 //! fault in the operator's files is named, and who gets to see the secrets.
 
-use crate::support::{
-    client::{Client, Quic},
-    origin,
-    process::{Process, command, litequic},
-    proxy::Litequic,
-    tls::{self, Tls},
-};
+use crate::support::{prelude::*, process::litequic};
 use futures_util::future;
-use http::Method;
-use litequic_config::{Config, WorkerCount};
-use litequic_tls::{CertificateStore, SelfSigned, ServerTrust, client_config, make_self_signed};
+use litequic_config::WorkerCount;
+use litequic_tls::{CertificateStore, SelfSigned, ServerTrust, client_config};
 use quinn::{
     ConnectionError,
     crypto::rustls::QuicClientConfig,
     rustls::pki_types::{CertificateDer, pem::PemObject},
 };
-use std::{
-    fs,
-    net::{Ipv4Addr, SocketAddr, UdpSocket},
-    path::Path,
-    sync::Arc,
-};
+use std::net::UdpSocket;
 
 /// RFC 9001 §4.8: 0x100 and the TLS alert, here no_application_protocol.
 const NO_APPLICATION_PROTOCOL: u64 = 0x100 + 120;

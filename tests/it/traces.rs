@@ -9,18 +9,13 @@ mod peers;
 mod secure;
 
 use crate::support::{
-    client::{self, Client},
     collector::{Collector, SeenSpan},
-    http2::{self, Http2},
-    origin::{Always, Head, Script},
-    proxy::Litequic,
-    tls::Tls,
+    origin::Head,
+    prelude::*,
     tunnel::HttpVersion,
 };
 use bytes::Bytes;
-use http::Method;
-use litequic_config::{Config, Fraction, Network, TraceParent, TraceProtocol};
-use std::net::SocketAddr;
+use litequic_config::{Fraction, Network, TraceParent, TraceProtocol};
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00f067aa0ba902b7";

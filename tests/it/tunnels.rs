@@ -5,19 +5,12 @@ mod bounds;
 mod ends;
 
 use crate::support::{
-    http2::{self, Http2},
-    origin::{Peer, Script},
-    process::Process,
-    proxy::Litequic,
-    raw::{self, Raw},
-    tls::{self, Tls},
+    origin::Peer,
+    prelude::*,
     tunnel::{self, HttpVersion, switch},
-    within,
 };
 use futures_util::{SinkExt, StreamExt};
-use litequic_config::Config;
-use std::net::{Ipv4Addr, SocketAddr};
-use tokio::{io::AsyncReadExt, task::JoinSet};
+use tokio::task::JoinSet;
 
 const H3_REQUEST_CANCELLED: u64 = 0x10c;
 const H3_MESSAGE_ERROR: u64 = 0x10e;

@@ -11,39 +11,24 @@ mod traces;
 
 use crate::{
     drain::ask,
-    support::{
-        client::{self, Client, Quic, Stream},
-        io_key, origin,
-        process::{self, Process, free_tcp_port, free_udp_port},
-        tls::{self, Tls},
-    },
+    support::{client::Stream, prelude::*},
 };
 use bytes::{Buf, Bytes};
 use futures_util::future;
-use http::{Method, Request};
+use http::Request;
 use http_body_util::{BodyExt, Empty};
 use hyper::{
     body::Incoming,
     client::conn::{http1, http2},
 };
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use litequic_tls::make_self_signed;
 use std::{
     ffi::OsStr,
-    fs,
-    net::{Ipv4Addr, SocketAddr, TcpListener},
-    process::Command,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
-    },
-    time::Duration,
+    net::TcpListener,
+    sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
 };
 use tempfile::TempDir;
-use tokio::{
-    task::{JoinHandle, spawn_blocking},
-    time::{sleep, timeout},
-};
+use tokio::task::{JoinHandle, spawn_blocking};
 
 /// For all that a test does.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -80,7 +65,7 @@ impl Service {
     /// The command of another process.
     pub(super) fn command(&self) -> Command {
         let config = self.directory.path().join("litequic.toml");
-        process::command([OsStr::new("run"), "--config".as_ref(), config.as_ref()])
+        command([OsStr::new("run"), "--config".as_ref(), config.as_ref()])
     }
 
     /// Changes the configuration of processes that start from now on.

@@ -4,19 +4,9 @@
 use crate::{
     drain::ask,
     reload::Setup,
-    support::{
-        needs,
-        origin::Always,
-        process::{Process, litequic},
-    },
+    support::{prelude::*, process::litequic},
 };
-use litequic_tls::make_self_signed;
-use std::{
-    fs,
-    path::Path,
-    process::Command,
-    time::{Duration, SystemTime},
-};
+use std::time::SystemTime;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 

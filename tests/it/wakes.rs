@@ -3,17 +3,11 @@
 use crate::{
     io::every_io,
     support::{
-        client::{Client, Quic},
         link::{Faults, Link, Way},
-        origin::{self, Script},
-        proxy::Litequic,
-        raw::Raw,
-        within,
+        prelude::*,
     },
 };
-use litequic::app::WorkerMetrics;
-use std::{net::SocketAddr, sync::Arc, time::Duration};
-use tokio::{net::TcpStream, time::sleep};
+use tokio::net::TcpStream;
 
 /// Enough wakes of a cause that they are not chance.
 const SEVERAL: u64 = 5;

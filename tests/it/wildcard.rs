@@ -2,17 +2,14 @@
 //! that it came to. Clients drop anything else.
 
 use crate::support::{
-    client::{Client, Quic},
     has_io_uring,
     initial::{FULL, Initial, Stranger, fresh_id, unknown_version},
-    origin,
-    proxy::Litequic,
-    within,
+    prelude::*,
 };
-use litequic_config::{Config, Io};
+use litequic_config::Io;
 use std::{
     collections::BTreeSet,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    net::{IpAddr, Ipv6Addr},
 };
 use tokio::net::UdpSocket;
 

@@ -1,17 +1,10 @@
 //! Several workers on one port: connections spread over them, and each stays with its own wherever its client goes.
 
-use crate::support::{
-    client::{self, Client, Quic},
-    origin,
-    proxy::Litequic,
-    within,
-};
+use crate::support::prelude::*;
 use futures_util::future;
-use http::Method;
-use litequic::app::WorkerMetrics;
-use litequic_config::{Config, WorkerCount};
+use litequic_config::WorkerCount;
 use std::{
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
+    net::{IpAddr, Ipv6Addr, UdpSocket},
     num::NonZeroU16,
 };
 use tokio::task::yield_now;

@@ -2,21 +2,9 @@
 //! report: those of QUIC that close behind the last byte, curl, h2load, `litequic get`, Chromium.
 
 use super::{everything, lines, logging};
-use crate::support::{
-    chromium::Browser,
-    http2::{self, Http2},
-    needs,
-    origin::{self, Script},
-    process::{Process, command},
-    proxy::Litequic,
-    raw::{self, Raw},
-    tls::Tls,
-};
+use crate::support::{chromium::Browser, prelude::*};
 
-use litequic::app::WorkerMetrics;
-use litequic_config::Config;
 use serde_json::Value as Json;
-use std::{fs, net::SocketAddr, process::Command, time::Duration};
 
 /// Sizes of bodies: none, one that travels with its header, those around what does, many packets.
 const SIZES: [usize; 6] = [0, 1, 1000, 4096, 4097, 300_000];
@@ -235,7 +223,7 @@ async fn h2load_and_the_log_agree() {
 #[tokio::test]
 async fn chromium_and_the_log_agree() {
     let folder = tempfile::tempdir().unwrap();
-    let certificate = litequic_tls::make_self_signed(["localhost"]).unwrap();
+    let certificate = make_self_signed(["localhost"]).unwrap();
     let store = litequic_tls::CertificateStore::new(certificate.to_loaded_certificate().unwrap(), []);
     let origin = origin::demo().await;
     let url = litequic_config::OriginAddress::Tcp { host: origin.ip().to_string(), port: origin.port() };

@@ -1,12 +1,9 @@
 //! Folders that are full, or that have files of others.
 
 use super::{HTTP_01, LOOK_AGAIN, OBTAINED, Pebble, Ports, RENEWAL, Site, wait_for};
-use crate::support::{
-    needs,
-    process::{Process, command},
-};
-use std::{fs, os::unix::fs::PermissionsExt, process::Command};
-use tokio::time::{Instant, sleep};
+use crate::support::prelude::*;
+use std::os::unix::fs::PermissionsExt;
+use tokio::time::Instant;
 
 const FULL: &str = "No space left on device";
 const STORED: &str = "the certificate is stored now";
@@ -19,7 +16,7 @@ async fn a_damaged_certificate_is_renamed_and_ordered_once() {
     site.write(&pebble, "\"a.test\"", HTTP_01);
     fs::create_dir_all(site.file("state")).unwrap();
     fs::set_permissions(site.file("state"), fs::Permissions::from_mode(0o700)).unwrap();
-    let other = litequic_tls::make_self_signed(["b.test"]).unwrap();
+    let other = make_self_signed(["b.test"]).unwrap();
     // Empty, no PEM, the certificate of another host.
     for (n, damaged) in ["", "someone else's", &(other.cert_pem + &other.key_pem)].into_iter().enumerate() {
         fs::write(site.file("state/a.test.pem"), damaged).unwrap();

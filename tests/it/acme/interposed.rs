@@ -2,23 +2,12 @@
 //! the order is continued where the CA has it.
 
 use super::{HTTP_01, LOOK_AGAIN, OBTAINED, Pebble, Ports, Site, pebble::long_lived};
-use crate::support::{
-    process::Process,
-    tls::{self, Tls},
-};
-use litequic_tls::make_self_signed;
+use crate::support::prelude::*;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
-use std::{
-    collections::VecDeque,
-    fs,
-    net::Ipv4Addr,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{collections::VecDeque, sync::Mutex};
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
-    time::{Instant, sleep, timeout},
+    time::Instant,
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 

@@ -1,25 +1,11 @@
 //! Pebble, Let's Encrypt's CA for tests, with a name server that knows 127.0.0.1 alone, and a litequic that obtains
 //! certificates from it.
 
-use crate::support::{
-    client::Quic,
-    io_key, needs, origin,
-    process::{Ended, Process, command, free_tcp_port},
-    tls::{self, Tls},
-    within,
-};
+use crate::support::{prelude::*, process::Ended};
 use rcgen::{CertificateParams, KeyPair, date_time_ymd};
 use serde_json::{Value as Json, json};
-use std::{
-    fs,
-    net::{Ipv4Addr, SocketAddr},
-    os::unix::fs::PermissionsExt,
-    path::{Path, PathBuf},
-    process::Command,
-    time::Duration,
-};
+use std::os::unix::fs::PermissionsExt;
 use tempfile::TempDir;
-use tokio::time::sleep;
 
 /// Between two looks.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);

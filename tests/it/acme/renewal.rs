@@ -1,26 +1,14 @@
 //! When certificates are renewed: by the CA's renewal information, under load, and by clocks that are not the CA's.
 
 use super::{HTTP_01, LOOK_AGAIN, OBTAINED, Pebble, Ports, RENEWAL, Site, wait_for};
-use crate::support::{
-    client::{Client, Quic},
-    needs,
-    process::Process,
-    tls::{self, Tls},
-};
+use crate::support::prelude::*;
 use humantime::format_rfc3339_seconds;
 use serde_json::{Value as Json, json};
 use std::{
-    fs,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
-    },
-    time::{Duration, SystemTime},
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+    time::SystemTime,
 };
-use tokio::{
-    task::JoinSet,
-    time::{Instant, sleep},
-};
+use tokio::{task::JoinSet, time::Instant};
 
 const HOUR: u64 = 3600;
 const DAY: u64 = 24 * HOUR;

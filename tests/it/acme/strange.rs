@@ -1,18 +1,9 @@
 //! CAs that are none, or are in trouble: each is reported in words, and none ends litequic.
 
 use super::{HTTP_01, LOOK_AGAIN};
-use crate::support::{
-    io_key,
-    process::{Process, free_tcp_port, free_udp_port},
-};
-use litequic_tls::make_self_signed;
+use crate::support::prelude::*;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
-use std::{fs, net::Ipv4Addr, sync::Arc, time::Duration};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpListener,
-    time::{Instant, sleep},
-};
+use tokio::{net::TcpListener, time::Instant};
 use tokio_rustls::TlsAcceptor;
 
 /// For all of them, one after the other.

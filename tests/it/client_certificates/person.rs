@@ -1,12 +1,7 @@
 //! Fixtures of the tests of clients' certificates: authorities, what they issue and revoke, and clients that present
 //! them.
 
-use crate::support::{
-    client::{Client, Quic, tls_config},
-    proxy::Litequic,
-    tls::{self, Tls},
-    within,
-};
+use crate::support::{client::tls_config, prelude::*};
 use base64::{Engine, prelude::BASE64_STANDARD};
 use quinn::{
     ConnectionError,
@@ -24,12 +19,8 @@ use rcgen::{
     ExtendedKeyUsagePurpose, IsCa, KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SerialNumber,
 };
 use std::{
-    net::SocketAddr,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::{Duration, SystemTime},
+    sync::atomic::{AtomicUsize, Ordering},
+    time::SystemTime,
 };
 
 pub(crate) const DAY: Duration = Duration::from_secs(24 * 3600);

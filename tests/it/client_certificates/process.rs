@@ -7,17 +7,10 @@ use super::{
 };
 use crate::{
     drain::ask,
-    support::{
-        origin,
-        process::{Process, free_tcp_port, free_udp_port, litequic},
-    },
+    support::{prelude::*, process::litequic},
 };
 use base64::{Engine, prelude::BASE64_STANDARD};
-use litequic_tls::{SelfSigned, make_self_signed};
-use std::{
-    fs,
-    net::{Ipv4Addr, SocketAddr},
-};
+use litequic_tls::SelfSigned;
 use tokio::task::spawn_blocking;
 
 /// The real process with its files.

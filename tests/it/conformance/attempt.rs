@@ -2,8 +2,7 @@
 
 use super::row::{Answer, Attempt, Row};
 use crate::support::{
-    DEADLINE, origin,
-    proxy::Litequic,
+    prelude::*,
     raw::{headers, pseudo},
     wire::{Close, Hello, Level, Sent, Wire, stream},
 };

@@ -5,8 +5,7 @@ use super::{
     row::{Answer, Row},
     tls, transport,
 };
-use crate::tcp::priorities;
-use std::{fs, path::Path};
+use crate::{support::prelude::*, tcp::priorities};
 
 const HEAD: &str = "\
 # Protocol errors

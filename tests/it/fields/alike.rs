@@ -1,7 +1,7 @@
 //! What a name, a value and a method may hold: every byte, by each protocol.
 
 use super::Request;
-use crate::support::{http2::Http2, origin::Always, proxy::Litequic, raw::Raw};
+use crate::support::prelude::*;
 
 /// Whether requests pass by HTTP/1.1, HTTP/2 and HTTP/3.
 struct Clients {

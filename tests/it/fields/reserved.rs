@@ -2,13 +2,8 @@
 //! spelling, by any protocol, in the header or in trailers.
 
 use super::{PROTOCOLS, Protocol, Request};
-use crate::support::{
-    origin::{Head, Script},
-    proxy::Litequic,
-};
-use http::Method;
-use litequic_config::{AmbiguousFields, Config, Network, ReservedFields, RouteConfig};
-use std::net::Ipv4Addr;
+use crate::support::{origin::Head, prelude::*};
+use litequic_config::{AmbiguousFields, Network, ReservedFields, RouteConfig};
 
 /// One of each kind, and one that nothing is about.
 const NAMES: [&str; 7] = [

@@ -1,12 +1,11 @@
 //! Origins that read several spellings of a name as one: nginx' variables and Python's WSGI, as they are.
 
 use super::{PROTOCOLS, Request};
-use crate::support::{needs, nginx::Nginx, origin::Script, proxy::Litequic};
-use litequic_config::{AmbiguousFields, Config, Template};
+use crate::support::{nginx::Nginx, prelude::*};
+use litequic_config::{AmbiguousFields, Template};
 use std::{
     io::{BufRead, BufReader},
-    net::{Ipv4Addr, SocketAddr},
-    process::{Child, Command, Stdio},
+    process::{Child, Stdio},
 };
 
 /// Answers with what the application reads as `HTTP_X_INTERNAL_USER`, as the server of Python's own library has it.

@@ -1,14 +1,9 @@
 //! Trailers have no field that a rule or litequic itself sets in the header, by whichever protocol they come or go.
 
 use super::{PROTOCOLS, Protocol, Request};
-use crate::support::{
-    origin::{Always, Script},
-    proxy::{Litequic, unbuffered},
-    raw::{self, Raw},
-    tls::Tls,
-};
+use crate::support::{prelude::*, proxy::unbuffered};
 use http::HeaderName;
-use litequic_config::{AmbiguousFields, Config, HeaderRules, Template};
+use litequic_config::{AmbiguousFields, HeaderRules, Template};
 
 fn rules(name: &'static str) -> HeaderRules {
     let value = Template::parse_variables("litequic", &[]).unwrap();

@@ -1,7 +1,7 @@
 //! docs/how-to/obtain-certificates-by-acme.md: one command, and the configuration, with Pebble as the CA.
 
 use super::{Guide, machine::Machine};
-use crate::support::{needs, process::Process};
+use crate::support::prelude::*;
 
 /// A machine with Pebble, which finds its names in /etc/hosts.
 fn prepared() -> Option<(Machine, Process)> {
@@ -72,7 +72,7 @@ fn one_command_is_a_page_over_http3_in_a_browser() {
          --origin-to-force-quic-on=example.com:443 --host-resolver-rules='MAP example.com 127.0.0.1, MAP * ~NOTFOUND' \
          --virtual-time-budget=10000 --dump-dom https://example.com/",
     );
-    let page = page.end_within(std::time::Duration::from_secs(60)).success();
+    let page = page.end_within(Duration::from_secs(60)).success();
     assert!(page.contains("by h3."), "{page}\n{}", litequic.stderr());
 }
 

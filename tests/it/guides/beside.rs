@@ -1,8 +1,8 @@
 //! docs/how-to/add-http3-beside-nginx.md: nginx, Caddy and Apache have TCP port 443, litequic has UDP port 443.
 
 use super::{Guide, adapted, machine::Machine};
-use crate::support::{needs, process::Process};
-use litequic_tls::{SelfSigned, make_self_signed};
+use crate::support::prelude::*;
+use litequic_tls::SelfSigned;
 
 /// A page that requests more until the browser uses HTTP/3, and shows the protocols.
 const PAGE: &str = r"<!doctype html><p id=o>waiting</p><script>
@@ -70,7 +70,7 @@ fn a_browser_follows_the_alt_svc_of_nginx_to_http3() {
          --virtual-time-budget=10000 --dump-dom https://example.com/",
         made.spki_sha256
     ));
-    let page = chromium.end_within(std::time::Duration::from_secs(60)).success();
+    let page = chromium.end_within(Duration::from_secs(60)).success();
     assert!(page.contains("by h2, then h3."), "{page}");
     machine.wait("grep -q '\"protocol\":\"HTTP/3\"' /var/log/litequic/access.log");
     let metrics = machine.run("litequic ctl metrics");

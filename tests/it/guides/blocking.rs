@@ -1,7 +1,7 @@
 //! docs/how-to/block-a-client.md and ban-clients-with-fail2ban.md: nftables and fail2ban, over UDP and over TCP.
 
 use super::{Guide, machine::Machine};
-use crate::support::{needs, process::Process};
+use crate::support::prelude::*;
 
 /// A machine with the guide's litequic, the table of block-a-client.md, and an address for a client that is to be
 /// blocked.

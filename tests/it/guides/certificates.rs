@@ -2,8 +2,7 @@
 //! for tests, while litequic has ports 80 and 443.
 
 use super::{Guide, machine::Machine};
-use crate::support::{needs, process::Process};
-use std::time::Duration;
+use crate::support::prelude::*;
 
 /// Pebble's answers, certbot's waits between them, and a Python that starts.
 const DEADLINE: Duration = Duration::from_secs(120);

@@ -2,8 +2,7 @@
 //! log-to-journald-or-syslog.md, downgrade-or-uninstall.md, monitor-with-prometheus.md, move-from-traefik.md.
 
 use super::{Guide, adapted, machine::Machine};
-use crate::support::needs;
-use std::fs;
+use crate::support::prelude::*;
 
 /// A machine with the guides' certificate.
 fn machine() -> Option<Machine> {

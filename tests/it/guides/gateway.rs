@@ -2,8 +2,7 @@
 //! an nginx that stands for the controller.
 
 use super::{Guide, adapted, machine::Machine};
-use crate::support::needs;
-use std::{fs, process::Command};
+use crate::support::prelude::*;
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 

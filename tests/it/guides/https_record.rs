@@ -2,9 +2,7 @@
 //! request is HTTP/3.
 
 use super::{Guide, machine::Machine};
-use crate::support::needs;
-use litequic_tls::make_self_signed;
-use std::time::Duration;
+use crate::support::prelude::*;
 
 /// A name server for example.com: its address, and the HTTPS record whose priority and protocols are in a file.
 const NAME_SERVER: &str = r#"import socket, struct

@@ -2,16 +2,10 @@
 //! configurations and commands run as they stand in the document. Ends with the test, and all that runs in it.
 
 use crate::support::{
-    needs,
-    process::{Ended, Process, litequic_program},
+    prelude::*,
+    process::{Ended, litequic_program},
 };
-use litequic_tls::make_self_signed;
-use std::{
-    fs,
-    io::Write,
-    os::unix::fs::symlink,
-    process::{Command, Stdio},
-};
+use std::{io::Write, os::unix::fs::symlink, process::Stdio};
 
 /// Pebble with its challenges at the ports of the RFC.
 const PEBBLE: &str = r#"{ "pebble": {

@@ -5,7 +5,7 @@ use super::{Guide, machine::Machine};
 use crate::{
     client_certificates::person::{Authority, Shown},
     secure_origins::{pem, server},
-    support::{needs, process::Process},
+    support::prelude::*,
 };
 use rcgen::SanType;
 

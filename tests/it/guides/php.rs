@@ -1,7 +1,7 @@
 //! docs/how-to/serve-wordpress-and-php.md: nginx and Caddy between litequic and a FastCGI server that stands for PHP-FPM.
 
 use super::{Guide, machine::Machine};
-use crate::support::{needs, process::Process};
+use crate::support::prelude::*;
 
 /// Answers each request with the parameters that WordPress reads: whether the connection is encrypted, the client, the
 /// script.

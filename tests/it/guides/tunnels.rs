@@ -1,9 +1,7 @@
 //! docs/how-to/reach-an-origin-on-another-machine.md: WireGuard, stunnel and SSH between litequic and its origin.
 
 use super::{Guide, adapted, machine::Machine};
-use crate::support::{needs, process::Process};
-use litequic_tls::make_self_signed;
-use std::process::Command;
+use crate::support::prelude::*;
 
 /// An origin for tests: answers with its folder's files.
 fn origin(machine: &Machine, address: &str) -> Process {

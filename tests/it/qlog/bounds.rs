@@ -70,7 +70,7 @@ async fn an_upgrade_ends_no_log() {
     let client = service.h3().await;
     let mut stream = client.open(client.request(Method::GET, "/drip/100/50")).await;
     stream.finish().await.unwrap();
-    crate::support::client::header(&mut stream).await;
+    client::header(&mut stream).await;
     let recording = Recording::by(service.admin, "127.0.0.1", &["--seconds", "60"]);
     recording.is_in_force("open connections").await;
     let new = service.start().await;
@@ -96,7 +96,7 @@ async fn an_upgrade_ends_no_log() {
     assert_eq!((log.reason(), port(&log)), ("connection", address(&other).port().into()));
 
     // The response goes on for seconds behind the upgrade.
-    let body = crate::support::client::body(&mut stream).await;
+    let body = client::body(&mut stream).await;
     assert!(body.ends_with(b"drop 99\n"));
     close(&client);
     let log = recording.log().await;

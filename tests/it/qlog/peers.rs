@@ -1,8 +1,8 @@
 //! Logs of connections with other implementations of QUIC: aioquic, with its own log beside litequic's, curl, Chromium.
 
 use super::*;
-use crate::support::needs;
-use std::{collections::BTreeMap, path::PathBuf};
+use crate::support::prelude::*;
+use std::collections::BTreeMap;
 
 /// The packets of a log by their kinds and numbers, each with its frames in a form that both have.
 type Packets = BTreeMap<(String, u64), Vec<String>>;
@@ -158,12 +158,11 @@ async fn a_log_of_curl_has_its_packets() {
 #[tokio::test]
 async fn a_log_of_chromium_has_its_packets() {
     let Some(chromium) = needs::program("chromium") else { return };
-    let certificate = litequic_tls::make_self_signed(["localhost"]).unwrap();
+    let certificate = make_self_signed(["localhost"]).unwrap();
     let store = litequic_tls::CertificateStore::new(certificate.to_loaded_certificate().unwrap(), []);
     let demo = origin::demo().await;
     let url = litequic_config::OriginAddress::Tcp { host: demo.ip().to_string(), port: demo.port() };
-    let mut config =
-        litequic_config::Config::with_defaults(([127, 0, 0, 1], 0).into(), url, "cert".into(), "key".into());
+    let mut config = Config::with_defaults(([127, 0, 0, 1], 0).into(), url, "cert".into(), "key".into());
     edit(&mut config);
     let litequic = Litequic::with_certificates(&config, store, certificate.cert_pem).await;
     let recording = Recording::of_next(&litequic, &["--seconds", "20"]).await;

@@ -4,14 +4,11 @@ use super::{configured, configured_in, started};
 use crate::{
     fields::{PROTOCOLS, Protocol, Request},
     support::{
-        client::{Client, Quic},
-        origin::Always,
-        proxy::Litequic,
+        prelude::*,
         tunnel::{HttpVersion, switch},
     },
 };
-use http::Method;
-use std::{fs, net::Ipv6Addr};
+use std::net::Ipv6Addr;
 
 const DENIED: &str = "403 Forbidden: access from this address is not allowed\nrequest ";
 

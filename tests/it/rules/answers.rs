@@ -1,14 +1,7 @@
 //! Redirects, timeouts and pages.
 
 use super::{configured_in, started};
-use crate::support::{
-    client::Client,
-    origin::{self, Always, Script},
-    proxy::Litequic,
-    tls::Tls,
-};
-use http::Method;
-use std::fs;
+use crate::support::prelude::*;
 
 #[tokio::test]
 async fn a_route_that_redirects_answers_by_itself_and_leads_where_it_says() {
@@ -87,8 +80,8 @@ async fn a_routes_own_timeouts_hold_in_place_of_the_general_ones() {
 
     let mut stream = client.open(client.request(Method::GET, "/drip/1000/50")).await;
     stream.finish().await.unwrap();
-    assert_eq!(crate::support::client::header(&mut stream).await.status(), 200);
-    while let Ok(Some(_)) = crate::support::within("the body", stream.recv_data()).await {}
+    assert_eq!(client::header(&mut stream).await.status(), 200);
+    while let Ok(Some(_)) = within("the body", stream.recv_data()).await {}
     litequic.wait_until("timeout_request = 1", |worker| worker.proxy.timeout_request.get(), |count| count == 1).await;
     litequic.stop().await;
 }
@@ -104,7 +97,7 @@ async fn a_response_that_stalls_longer_than_its_route_allows_is_reset() {
     let mut peer = script.accept().await;
     peer.head().await;
     peer.say("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n12345").await;
-    while let Ok(Some(_)) = crate::support::within("the body", stream.recv_data()).await {}
+    while let Ok(Some(_)) = within("the body", stream.recv_data()).await {}
     litequic
         .wait_until("timeout_response_body = 1", |worker| worker.proxy.timeout_response_body.get(), |count| count == 1)
         .await;

@@ -4,23 +4,15 @@ use super::configured;
 use crate::{
     fields::{PROTOCOLS, Protocol, Request},
     support::{
-        client::Client,
-        origin::{self, Always, Head, Script},
-        proxy::Litequic,
+        origin::Head,
+        prelude::*,
         tunnel::{self, HttpVersion, switch},
-        within,
     },
 };
 use futures_util::{SinkExt, StreamExt};
-use http::Method;
-use litequic_config::{AmbiguousFields, Config};
-use std::{
-    net::{Ipv4Addr, SocketAddr},
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use litequic_config::AmbiguousFields;
+use std::sync::Mutex;
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
     task::JoinHandle,
 };
@@ -326,7 +318,7 @@ async fn a_full_queue_of_the_server_is_a_503() {
     let litequic = Litequic::with_config(&config).await;
     let (held, other) = (Client::to(&litequic).await, Client::to(&litequic).await);
     let hanging = tokio::spawn(async move { held.get("/hang").await.status });
-    let open = |worker: &litequic::app::WorkerMetrics| worker.proxy.origin_connections_open.get();
+    let open = |worker: &WorkerMetrics| worker.proxy.origin_connections_open.get();
     litequic.wait_until("the first request at the server", open, |open| open == 1).await;
     let answer = other.get("/yes").await;
     assert_eq!(answer.status, 503, "{}", answer.text());

@@ -1,23 +1,13 @@
 //! `Date`: every final response has one (RFC 9110 §6.6.1), the origin's where it sent one.
 
 use super::started;
-use crate::support::{
-    client::Client,
-    origin::{self, Always, Script},
-    proxy::Litequic,
-    raw::{self, Raw},
-    tls::{self, Tls},
-    within,
-};
+use crate::support::prelude::*;
 use bytes::Bytes;
-use http::{HeaderMap, Method, Request};
+use http::{HeaderMap, Request};
 use http_body_util::Full;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use std::time::{Duration, SystemTime};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
-};
+use std::time::SystemTime;
+use tokio::net::TcpStream;
 
 const RULES: &str = r#"
 [[routes]]

@@ -4,17 +4,11 @@ use super::{configured_in, started};
 use crate::{
     reload::{Setup, saying},
     support::{
-        client::{self, Client},
-        http2::{self, DATA, END_HEADERS, END_STREAM, HEADERS, Http2},
-        origin::Script,
-        proxy::Litequic,
-        tls::Tls,
-        within,
+        http2::{DATA, END_HEADERS, END_STREAM, HEADERS},
+        prelude::*,
     },
 };
 use bytes::Bytes;
-use http::Method;
-use std::fs;
 
 const FIXED: &str = r#"
 [[routes]]

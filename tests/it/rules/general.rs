@@ -1,11 +1,7 @@
 //! Header rules for all routes: `[request_headers]` and `[response_headers]` at the top.
 
 use super::started;
-use crate::support::{
-    client::{Answer, Client},
-    origin::Script,
-    tls::Tls,
-};
+use crate::support::{client::Answer, prelude::*};
 
 const RULES: &str = r#"
 [request_headers]
@@ -40,7 +36,7 @@ async fn route_rules_override_general_rules_by_field() {
     let script = Script::new().await;
     let litequic = started(script.address, RULES).await;
     let client = Client::to(&litequic).await;
-    let request = client.request(http::Method::GET, "/app/a").header("x-secret", "1").header("x-real-ip", "6.6.6.6");
+    let request = client.request(Method::GET, "/app/a").header("x-secret", "1").header("x-real-ip", "6.6.6.6");
     let asked = client.fetch(request, "");
     let answering = async {
         let mut origin = script.accept().await;
@@ -78,7 +74,7 @@ async fn general_rules_are_in_answers_to_requests_that_are_rejected_at_once() {
     assert!(head.starts_with("http/1.1 400 ") && head.contains("\r\nx-frame-options: deny\r\n"), "{head}");
     assert!(head.contains("\r\nstrict-transport-security: max-age=63072000\r\n"), "{head}");
     let client = Client::to(&litequic).await;
-    let answer = client.fetch(client.request(http::Method::TRACE, "/app"), "").await;
+    let answer = client.fetch(client.request(Method::TRACE, "/app"), "").await;
     assert_eq!(answer.status.as_u16(), 501);
     assert_eq!(answer.field("x-frame-options"), Some("DENY"));
     litequic.stop().await;
@@ -91,7 +87,7 @@ async fn general_rules_apply_without_a_route_but_not_to_421() {
     let mut config = super::configured(script.address, &config);
     // Without the catch-all of `[origin]`.
     config.routes.retain(|route| route.host.is_some());
-    let litequic = crate::support::proxy::Litequic::with_config(&config).await;
+    let litequic = Litequic::with_config(&config).await;
     let mut tls = Tls::http1(&litequic).await;
     tls.say("GET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
     let head = tls.head().await;

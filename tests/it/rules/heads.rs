@@ -1,12 +1,7 @@
 //! Fields and paths.
 
 use super::started;
-use crate::support::{
-    client::Client,
-    origin::{self, Always, Script},
-    tls::Tls,
-};
-use http::Method;
+use crate::support::prelude::*;
 
 const FIELDS: &str = r#"
 [[routes]]

@@ -4,13 +4,11 @@ use crate::{
     drain::ask,
     reload::{Setup, saying},
     support::{
-        client::Client,
-        http2::{self, DATA, END_HEADERS, END_STREAM, HEADERS, Http2},
+        http2::{DATA, END_HEADERS, END_STREAM, HEADERS},
+        prelude::*,
         process::{Ended, litequic},
-        tls::{self, Tls},
     },
 };
-use std::fs;
 use tokio::task::spawn_blocking;
 
 const ROUTES: &str = r#"
@@ -157,7 +155,7 @@ async fn maintenance_outlives_a_reload_and_holds_for_routes_that_come_with_it() 
 #[tokio::test]
 async fn an_upload_during_maintenance_does_not_hang_by_any_protocol() {
     let (setup, origin) = (setup(), saying("the origin").await);
-    let tcp = crate::support::process::free_tcp_port();
+    let tcp = free_tcp_port();
     let text = format!("{}\nlisten.tcp = \"127.0.0.1:{tcp}\"", routes());
     let _process = setup.start_with(origin.address, &text).await;
     assert_eq!(ctl(&setup, &["on"]).await.code, Some(0));

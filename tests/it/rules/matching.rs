@@ -2,13 +2,9 @@
 
 use super::started;
 use crate::support::{
-    client::Client,
-    http2::{self, END_HEADERS, END_STREAM, HEADERS, Http2},
-    origin::Always,
-    proxy::Litequic,
-    tls::Tls,
+    http2::{END_HEADERS, END_STREAM, HEADERS},
+    prelude::*,
 };
-use http::Method;
 
 const MATCHING: &str = r#"
 [[routes]]

@@ -1,18 +1,9 @@
 //! The PROXY protocol before TLS and before plain HTTP.
 
 use super::{configured, started};
-use crate::support::{
-    origin::Always,
-    proxy::Litequic,
-    tls::{self, Tls},
-    within,
-};
+use crate::support::prelude::*;
 use rustls::pki_types::ServerName;
-use std::{sync::Arc, time::Duration};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
-};
+use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 const FROM_HERE: &str = "listen.proxy_protocol_from = [\"127.0.0.0/8\"]";
@@ -92,7 +83,7 @@ async fn what_is_no_header_is_closed_and_counted() {
         // A reset, where it has not read all.
         let _ = within("the connection's end", stream.read_to_end(&mut answer)).await;
         assert_eq!(String::from_utf8_lossy(&answer), "");
-        let count = |worker: &litequic::app::WorkerMetrics| worker.tcp.tcp_handshakes_proxy_header.get();
+        let count = |worker: &WorkerMetrics| worker.tcp.tcp_handshakes_proxy_header.get();
         litequic.wait_until("the count", count, |count| count == n).await;
     }
     // TLS without a header.

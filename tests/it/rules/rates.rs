@@ -1,8 +1,7 @@
 //! Rate limits.
 
 use super::{configured, started};
-use crate::support::{client::Client, origin::Always, proxy::Litequic, tls::Tls};
-use http::Method;
+use crate::support::prelude::*;
 use litequic_config::WorkerCount;
 
 /// An hour, so that no test is so slow that a request more is due.

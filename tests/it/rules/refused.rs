@@ -2,10 +2,8 @@
 //! gets, the line in the log, the line in the access log, and the counts.
 
 use super::{auth::Decider, users::basic};
-use crate::{reload::Setup, support::origin::Always};
-use http::Method;
+use crate::{reload::Setup, support::prelude::*};
 use serde_json::{Value as Json, json};
-use std::{fs, net::SocketAddr};
 
 fn configured(auth: SocketAddr, log: &str) -> String {
     let decided = |path: &str| {

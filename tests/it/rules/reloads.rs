@@ -2,9 +2,8 @@
 
 use crate::{
     reload::{Setup, saying},
-    support::{client::Client, origin},
+    support::prelude::*,
 };
-use std::{fs, net::SocketAddr};
 
 async fn changed(setup: &Setup, origin: SocketAddr, more: &str) -> String {
     let (status, told) = setup.change(origin, more).await;

@@ -5,30 +5,26 @@ use crate::{
     fields::{PROTOCOLS, Protocol, Request},
     reload::{Setup, saying},
     support::{
-        client::{Answer, Client},
-        needs,
-        origin::{Always, Head},
-        process::{Process, command, litequic},
-        proxy::Litequic,
+        client::Answer,
+        origin::Head,
+        prelude::*,
+        process::litequic,
         tunnel::{HttpVersion, switch},
     },
 };
 use base64::{Engine, prelude::BASE64_STANDARD};
-use http::Method;
 use litequic_config::AmbiguousFields;
 use rustix::{
     pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
     termios::{LocalModes, tcgetattr},
 };
 use std::{
-    fs::{self, File},
+    fs::File,
     io::{Read, Write},
-    net::SocketAddr,
-    path::Path,
-    process::{Command, Stdio},
+    process::Stdio,
     sync::mpsc::channel,
     thread,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 /// For anything that a program is to do on a machine that does much else.
@@ -161,7 +157,7 @@ fn litequic_password_prints_a_line_that_check_accepts() {
     for (name, input, code) in [("a:b", "a\n", 64), ("alice", "\n", 64), ("alice", "", 66)] {
         assert_eq!(asked(name, input).code, Some(code), "{name} {input:?}");
     }
-    let made = litequic_tls::make_self_signed(["localhost"]).unwrap();
+    let made = make_self_signed(["localhost"]).unwrap();
     let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
     write("tls.crt", &made.cert_pem);
     write("tls.key", &made.key_pem);

@@ -4,24 +4,14 @@ use super::{Folder, nginx, server};
 use crate::{
     client_certificates::person::{Authority, DAY, Person},
     drain::ask,
-    support::{
-        client::Client,
-        nginx::Nginx,
-        process::{Process, free_tcp_port, free_udp_port},
-        within,
-    },
+    support::{nginx::Nginx, prelude::*},
 };
-use litequic_tls::{SelfSigned, make_self_signed};
+use litequic_tls::SelfSigned;
 use std::{
     fmt::Write as _,
-    net::{Ipv4Addr, SocketAddr},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
-    time::{Duration, SystemTime},
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+    time::SystemTime,
 };
-use tokio::time::sleep;
 
 /// litequic with a configuration in `folder`.
 struct Running {

@@ -4,23 +4,12 @@ use super::{Folder, before, https, server, tls};
 use crate::{
     client_certificates::person::Authority,
     support::{
-        client::Client,
-        needs,
-        process::{Process, free_tcp_port},
-        proxy::Litequic,
+        prelude::*,
         tunnel::{HttpVersion, switch},
-        within,
     },
 };
-use http::Method;
 use litequic_config::{OriginConfig, TlsVersion};
-use std::{
-    io::{PipeWriter, Write as _, pipe},
-    path::PathBuf,
-    process::Command,
-    sync::Arc,
-};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use std::io::{PipeWriter, Write as _, pipe};
 
 /// What every one of them gets, and a folder for what it needs.
 struct Bench {
@@ -192,7 +181,7 @@ async fn answered(litequic: &Litequic, server: &mut Openssl, path: &str) {
     stream.finish().await.unwrap();
     server.await_stdout(&format!("GET {path} ")).await;
     server.say("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
-    let answer = crate::support::client::answer(&mut stream).await;
+    let answer = client::answer(&mut stream).await;
     assert_eq!((answer.status.as_u16(), answer.text()), (200, "ok"));
 }
 

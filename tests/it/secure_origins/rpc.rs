@@ -2,11 +2,7 @@
 //! The program, client and servers, is built of `rpc/` by `.ci/run`.
 
 use super::{Folder, before, https, peers::port, server};
-use crate::{
-    client_certificates::person::Authority,
-    support::{needs, process::Process},
-};
-use std::process::Command;
+use crate::{client_certificates::person::Authority, support::prelude::*};
 
 const PROGRAM: &str = "litequic-test-rpc";
 

@@ -1,20 +1,10 @@
 //! Over HTTP/1.1 in both forms of its target, HTTP/2 and HTTP/3 alike.
 
 use super::{Answer, Way, spellings};
-use crate::support::{
-    origin::Always,
-    proxy::Litequic,
-    raw,
-    tls::{self, Tls},
-};
+use crate::support::prelude::*;
 use litequic::app;
-use litequic_config::{self as config, Config, Listen, ParsedConfig};
-use litequic_tls::make_self_signed;
+use litequic_config::{self as config, Listen, ParsedConfig};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
-use std::{
-    fs,
-    net::{Ipv4Addr, SocketAddr},
-};
 
 /// The ways in which what a route adds is lost where another takes its requests.
 const ROUTES: &str = r#"
@@ -94,7 +84,7 @@ async fn a_spelling_of_another_routes_path_is_answered_400_by_every_protocol() {
 
 /// HTTP/2's statuses are read by hand, and not all of them.
 async fn by_http3(litequic: &Litequic, path: &str) -> u16 {
-    raw::Raw::to(litequic).await.ask(&raw::headers(&raw::pseudo("GET", path))).await.status()
+    Raw::to(litequic).await.ask(&raw::headers(&raw::pseudo("GET", path))).await.status()
 }
 
 #[tokio::test]
@@ -109,7 +99,7 @@ async fn a_tunnel_is_opened_by_no_other_spelling_either() {
             (":authority", "localhost"),
             (":path", spelling),
         ];
-        assert_eq!(raw::Raw::to(&litequic).await.ask(&raw::headers(&fields)).await.status(), 400, "{spelling}");
+        assert_eq!(Raw::to(&litequic).await.ask(&raw::headers(&fields)).await.status(), 400, "{spelling}");
         let mut tls = Tls::http1(&litequic).await;
         let upgrade = "Connection: Upgrade\r\nUpgrade: websocket";
         tls.say(format!("GET {spelling} HTTP/1.1\r\nHost: localhost\r\n{upgrade}\r\n\r\n")).await;

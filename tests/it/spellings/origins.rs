@@ -2,17 +2,13 @@
 //! litequic.
 
 use super::{Way, spellings};
-use crate::support::{needs, nginx::Nginx, proxy::Litequic, within};
-use litequic_config::{Config, HeaderRules, RouteConfig, Template, TemplatePart};
+use crate::support::{nginx::Nginx, prelude::*};
+use litequic_config::{HeaderRules, RouteConfig, Template, TemplatePart};
 use std::{
     io::{BufRead, BufReader},
-    net::{Ipv4Addr, SocketAddr},
-    process::{Child, Command, Stdio},
+    process::{Child, Stdio},
 };
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
-};
+use tokio::net::TcpStream;
 
 /// `/`, which is lax, and the protected ones; the origin gets the one that a request came by.
 fn routes() -> Vec<RouteConfig> {

@@ -1,8 +1,8 @@
 //! Origins by what their documentation says that they do to a path before they compare it, none of which shares code
 //! with litequic. Go's and Express' rows were tried against Go 1.26 and Express 5.
 
-use http::Method;
-use litequic_config::{Config, RouteConfig};
+use crate::support::prelude::*;
+use litequic_config::RouteConfig;
 use litequic_exchange::{
     self as exchange, Authority, Client, Fields, Head, LastForwarded, Protocol, TlsIdentity, name,
 };

@@ -2,12 +2,12 @@
 //! draft-ietf-quic-load-balancers has balancers do, or by the hash of their source. Written after the draft alone, and
 //! with no code of litequic's, which issues the IDs.
 
+use super::prelude::*;
 use aws_lc_rs::cipher::{AES_128, DecryptingKey, DecryptionContext, EncryptingKey, UnboundCipherKey};
 use std::{
     collections::HashMap,
-    net::{Ipv4Addr, SocketAddr},
     sync::{
-        Arc, Mutex,
+        Mutex,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
 };

@@ -1,22 +1,9 @@
 //! A client that is served while another meets a limit or a timeout, and litequic before the origins of both.
 
-use super::{
-    client::{Client, Quic},
-    origin,
-    proxy::Litequic,
-    within,
-};
-use litequic::app::WorkerMetrics;
-use litequic_config::{Config, OriginAddress, RouteConfig, RouteTarget};
+use super::prelude::*;
+use litequic_config::{OriginAddress, RouteConfig, RouteTarget};
 use quinn::VarInt;
-use std::{
-    net::SocketAddr,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
-    },
-    time::Duration,
-};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use tokio::task::JoinHandle;
 
 /// A timeout long enough to be noticed, short enough to wait for.
@@ -63,7 +50,7 @@ impl Bystander {
         let served = async {
             while self.served.load(Relaxed) <= before + 1 {
                 assert!(!self.asking.is_finished(), "the bystander was not served");
-                tokio::time::sleep(Duration::from_millis(2)).await;
+                sleep(Duration::from_millis(2)).await;
             }
         };
         within("an answer to the bystander", served).await;

@@ -1,17 +1,15 @@
 //! Chromium, headless, held by its DevTools protocol: for pages that run in real time, which `--dump-dom` with its
 //! virtual time does not show. Closed with the test.
 
-use super::needs;
+use super::prelude::*;
 use base64::{Engine, prelude::BASE64_STANDARD};
 use serde_json::{Value as Json, json};
 use std::{
-    fs,
     io::{BufRead, BufReader, Write},
-    path::Path,
-    process::{Child, ChildStdin, Command, Stdio},
+    process::{Child, ChildStdin, Stdio},
     sync::mpsc::{Receiver, RecvTimeoutError, channel},
     thread,
-    time::{Duration, Instant},
+    time::Instant,
 };
 use tempfile::TempDir;
 

@@ -1,11 +1,11 @@
 //! An HTTP/3 client that shares no code with litequic: h3 on quinn.
 
-use super::{cable::Cable, proxy::Litequic, within};
+use super::{cable::Cable, prelude::*};
 use bytes::{Buf, Bytes};
 use futures_util::future;
 use h3::client::{RequestStream, SendRequest};
 use h3_quinn::{BidiStream, OpenStreams};
-use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http::{HeaderMap, Request, Response, StatusCode};
 use quinn::{
     AsyncUdpSocket, Runtime, TokioRuntime,
     crypto::rustls::QuicClientConfig,
@@ -20,12 +20,8 @@ use quinn::{
 };
 use std::{
     fmt,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
+    net::{IpAddr, Ipv6Addr, UdpSocket},
+    sync::atomic::{AtomicBool, Ordering},
 };
 use tokio::task::JoinHandle;
 
@@ -206,7 +202,8 @@ pub(crate) fn tls_config(cert_pem: &str) -> rustls::ClientConfig {
     config
 }
 
-fn roots(cert_pem: &str) -> Arc<RootCertStore> {
+/// The store of a client that trusts `cert_pem` alone.
+pub(crate) fn roots(cert_pem: &str) -> Arc<RootCertStore> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(cert_pem.as_bytes()).unwrap()).unwrap();
     Arc::new(roots)

@@ -1,7 +1,7 @@
 //! A collector of a test's own: what it got, decoded by the messages that others have compiled, and answers as a test
 //! likes them. Over HTTP/1.1 it is written by hand, over HTTP/2 (gRPC) it is h2's.
 
-use super::{DEADLINE, within};
+use super::prelude::*;
 use bytes::Bytes;
 use http::{HeaderMap, Response};
 use opentelemetry_proto::tonic::{
@@ -13,15 +13,13 @@ use prost::Message;
 use std::{
     collections::{BTreeMap, VecDeque},
     future::pending,
-    net::{Ipv4Addr, SocketAddr},
-    sync::{Arc, Mutex},
+    sync::Mutex,
 };
 use tokio::{
-    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    io::{AsyncRead, AsyncWrite},
     net::TcpListener,
     sync::watch,
     task::JoinSet,
-    time::timeout,
 };
 use tokio_rustls::TlsAcceptor;
 

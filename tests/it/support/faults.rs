@@ -8,6 +8,7 @@
 //! | `/fail/truncate` | a body shorter than its `Content-Length` |
 //! | `/fail/garbage` | bytes that are not HTTP |
 
+use super::prelude::*;
 use bytes::Bytes;
 use futures_util::stream;
 use http::{
@@ -19,11 +20,8 @@ use http_body_util::{BodyExt, Empty, StreamBody};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
 use litequic::cli::demo::origin::{DemoAnswer, DemoBody, DemoFailure, InjectedBytes, InjectingStream, answer_request};
-use std::{io, time::Duration};
-use tokio::{
-    net::{TcpListener, TcpStream},
-    time::sleep,
-};
+use std::io;
+use tokio::net::{TcpListener, TcpStream};
 
 /// Serves each connection of `listener`.
 pub(crate) async fn serve_faults(listener: TcpListener) {

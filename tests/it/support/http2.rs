@@ -1,20 +1,14 @@
 //! HTTP/2 by hand: frames as a test likes them, fields as literals without a table (RFC 7541 §6.2.2).
 
-use super::{proxy::Litequic, tls, tls::Tls, within};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-
-pub(crate) const DATA: u8 = 0;
-pub(crate) const HEADERS: u8 = 1;
-pub(crate) const RST_STREAM: u8 = 3;
-pub(crate) const SETTINGS: u8 = 4;
-pub(crate) const PING: u8 = 6;
-pub(crate) const GOAWAY: u8 = 7;
-pub(crate) const WINDOW_UPDATE: u8 = 8;
-pub(crate) const CONTINUATION: u8 = 9;
-
-pub(crate) const END_STREAM: u8 = 1;
-pub(crate) const ACK: u8 = 1;
-pub(crate) const END_HEADERS: u8 = 4;
+use super::prelude::*;
+use litequic_testkit::h2::{FrameHeader, HEADER, PREFACE};
+pub(crate) use litequic_testkit::{
+    h2::{
+        ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, RST_STREAM, SETTINGS, WINDOW_UPDATE,
+        fields, frame,
+    },
+    pseudo,
+};
 
 /// A frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,30 +25,6 @@ impl Frame {
         let at = if self.kind == GOAWAY { 4 } else { 0 };
         u32::from_be_bytes(self.payload[at..at + 4].try_into().unwrap())
     }
-}
-
-/// The bytes of a frame.
-pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
-    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
-}
-
-/// A field section. Names and values are as they are.
-pub(crate) fn fields(all: &[(&str, &str)]) -> Vec<u8> {
-    let string = |text: &str| [integer(text.len()), text.as_bytes().to_vec()].concat();
-    all.iter().flat_map(|(name, value)| [vec![0], string(name), string(value)].concat()).collect()
-}
-
-/// An integer with a prefix of seven bits (RFC 7541 §5.1).
-fn integer(value: usize) -> Vec<u8> {
-    let Some(mut rest) = value.checked_sub(127) else { return vec![u8::try_from(value).unwrap()] };
-    let mut bytes = vec![127];
-    while rest >= 128 {
-        bytes.push(u8::try_from(rest % 128).unwrap() | 0x80);
-        rest /= 128;
-    }
-    bytes.push(u8::try_from(rest).unwrap());
-    bytes
 }
 
 /// HEADERS with the field section `section`, and CONTINUATION as often as it does not fit (RFC 9113 §6.10).
@@ -74,7 +44,7 @@ pub(crate) fn headers(flags: u8, stream: u32, section: &[u8]) -> Vec<u8> {
 
 /// A GET that passes, with more fields behind.
 pub(crate) fn get(more: &[(&str, &str)]) -> Vec<u8> {
-    fields(&[&[(":method", "GET"), (":scheme", "https"), (":authority", "localhost"), (":path", "/")], more].concat())
+    fields(&[&pseudo("GET", "/"), more].concat())
 }
 
 /// A connection whose preface was sent.
@@ -92,7 +62,7 @@ impl Http2 {
 
     /// Sends the preface over `tls`, with those `settings`.
     pub(crate) async fn over(mut tls: Tls, settings: &[u8]) -> Self {
-        tls.say([b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &frame(SETTINGS, 0, 0, settings)[..]].concat()).await;
+        tls.say([PREFACE, &frame(SETTINGS, 0, 0, settings)].concat()).await;
         Self { tls, seen: Vec::new() }
     }
 
@@ -108,14 +78,13 @@ impl Http2 {
     /// The next frame; `None` at the connection's end.
     pub(crate) async fn next(&mut self) -> Option<Frame> {
         loop {
-            if let Some([a, b, c, kind, flags, stream @ ..]) = self.seen.first_chunk::<9>() {
-                let end = 9 + u32::from_be_bytes([0, *a, *b, *c]) as usize;
-                let (kind, flags, stream) = (*kind, *flags, u32::from_be_bytes(*stream));
-                if self.seen.len() >= end {
-                    let rest = self.seen.split_off(end);
-                    let payload = std::mem::replace(&mut self.seen, rest).split_off(9);
-                    return Some(Frame { kind, flags, stream, payload });
-                }
+            let header = self.seen.first_chunk().map(|header| FrameHeader::read(*header));
+            if let Some(FrameHeader { kind, flags, stream, length }) = header
+                && self.seen.len() >= HEADER + length
+            {
+                let rest = self.seen.split_off(HEADER + length);
+                let payload = std::mem::replace(&mut self.seen, rest).split_off(HEADER);
+                return Some(Frame { kind, flags, stream, payload });
             }
             match within("a frame", self.tls.stream.read_buf(&mut self.seen)).await {
                 Ok(0) | Err(_) => return None,

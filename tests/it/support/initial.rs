@@ -1,27 +1,20 @@
 //! Initial packets by hand (RFC 9000 §17.2.2): a client that begins handshakes and completes none, with any connection
 //! IDs, tokens, sizes and addresses. What a valid packet needs of TLS comes from rustls.
 
-use super::{client::tls_config, proxy::Litequic, raw::varint, within};
+use super::{client::tls_config, prelude::*, raw::varint};
 use quinn::rustls::{
     Side,
     crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256,
-    quic::{ClientConnection, Keys, Version},
+    quic::{ClientConnection, DirectionalKeys, Keys, Version},
 };
-use std::{
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-    sync::Arc,
-    time::Duration,
-};
-use tokio::{
-    net::UdpSocket,
-    time::{Instant, timeout},
-};
+use std::net::{IpAddr, Ipv6Addr};
+use tokio::{net::UdpSocket, time::Instant};
 
 /// The least that a datagram with an Initial has (RFC 9000 §14.1).
 pub(crate) const FULL: usize = 1200;
 /// A version that forces negotiation (RFC 9000 §15).
 const NO_VERSION: [u8; 4] = [0x1a, 0x2a, 0x3a, 0x4a];
-const TAG_LEN: usize = 16;
+pub(crate) const TAG_LEN: usize = 16;
 /// Between two sendings of a mark that is not answered.
 const MARK_AGAIN: Duration = Duration::from_millis(500);
 
@@ -119,23 +112,15 @@ impl Stranger {
     /// `initial` with `frames` in it, padded and protected.
     pub(crate) fn sealed(&self, initial: &Initial<'_>, frames: Vec<u8>) -> Vec<u8> {
         let Initial { destination, token, size, number } = *initial;
-        let id = |id: &[u8]| [&[u8::try_from(id.len()).unwrap()], id].concat();
-        let start =
-            [&[0xc3, 0, 0, 0, 1][..], &id(destination), &id(&self.id), &varint(token.len() as u64), token].concat();
+        let ids = [with_length(destination), with_length(&self.id)].concat();
+        let start = [&[0xc3, 0, 0, 0, 1][..], &ids, &varint(token.len() as u64), token].concat();
         let number_at = start.len() + 2;
         let mut payload = frames;
         payload.resize(size.saturating_sub(number_at + 4 + TAG_LEN).max(payload.len()), 0);
         // Two bytes, whatever the length (RFC 9000 §16).
         let length = u16::try_from(4 + payload.len() + TAG_LEN).unwrap() | 0x4000;
-        let header = [&start[..], &length.to_be_bytes(), &number.to_be_bytes()].concat();
-
-        let keys = keys(destination).local;
-        let tag = keys.packet.encrypt_in_place(number.into(), &header, &mut payload).unwrap();
-        let mut packet = [&header, &payload, tag.as_ref()].concat();
-        let (head, sample) = packet.split_at_mut(number_at + 4);
-        let (first, number) = head.split_at_mut(number_at);
-        keys.header.encrypt_in_place(&sample[..keys.header.sample_len()], &mut first[0], number).unwrap();
-        packet
+        let header = [&start[..], &length.to_be_bytes()].concat();
+        protected(&initial_keys(destination).local, header, number, payload)
     }
 
     /// The frames of the Initial at the beginning of `datagram`, which answers one to `destination`.
@@ -151,7 +136,7 @@ impl Stranger {
         let length = datagram[length_at..=length_at + long].iter().fold(0, |sum, byte| sum << 8 | usize::from(*byte));
         let number_at = length_at + 1 + long;
         let mut packet = datagram[..number_at + (length & 0x3fff)].to_vec();
-        let keys = keys(destination).remote;
+        let keys = initial_keys(destination).remote;
         let (head, sample) = packet.split_at_mut(number_at + 4);
         let (first, number) = head.split_at_mut(number_at);
         keys.header.decrypt_in_place(&sample[..keys.header.sample_len()], &mut first[0], number).unwrap();
@@ -218,7 +203,7 @@ impl Stranger {
         // Twice: answers of one turn may leave in any order.
         for _ in 0..2 {
             let mark = fresh_id();
-            let deadline = Instant::now() + super::DEADLINE;
+            let deadline = Instant::now() + DEADLINE;
             self.send(&unknown_version(&mark, FULL)).await;
             loop {
                 assert!(Instant::now() < deadline, "answers do not end");
@@ -240,14 +225,32 @@ impl Stranger {
 }
 
 /// A CRYPTO frame (RFC 9000 §19.6).
-pub(crate) fn crypto(offset: usize, data: &[u8]) -> Vec<u8> {
-    [&[0x06][..], &varint(offset as u64), &varint(data.len() as u64), data].concat()
+pub(crate) fn crypto(offset: u64, data: &[u8]) -> Vec<u8> {
+    [&[0x06][..], &varint(offset), &varint(data.len() as u64), data].concat()
 }
 
 /// The keys that everyone can make of the ID that a client chose (RFC 9001 §5.2).
-fn keys(destination: &[u8]) -> Keys {
+pub(crate) fn initial_keys(destination: &[u8]) -> Keys {
     let suite = TLS13_AES_128_GCM_SHA256.tls13().unwrap();
     Keys::initial(Version::V1, suite, suite.quic.unwrap(), destination, Side::Client)
+}
+
+/// A connection ID behind its length.
+pub(crate) fn with_length(id: &[u8]) -> Vec<u8> {
+    [&[u8::try_from(id.len()).unwrap()], id].concat()
+}
+
+/// The packet of `payload` with packet and header protection (RFC 9001 §5); `header` ends before its `number`, which
+/// takes four bytes.
+pub(crate) fn protected(keys: &DirectionalKeys, header: Vec<u8>, number: u32, mut payload: Vec<u8>) -> Vec<u8> {
+    let number_at = header.len();
+    let header = [header, number.to_be_bytes().to_vec()].concat();
+    let tag = keys.packet.encrypt_in_place(number.into(), &header, &mut payload).unwrap();
+    let mut packet = [&header, &payload, tag.as_ref()].concat();
+    let (head, sample) = packet.split_at_mut(number_at + 4);
+    let (first, number) = head.split_at_mut(number_at);
+    keys.header.encrypt_in_place(&sample[..keys.header.sample_len()], &mut first[0], number).unwrap();
+    packet
 }
 
 /// A long header of an unknown version, `size` bytes.

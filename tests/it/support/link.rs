@@ -2,16 +2,14 @@
 //! corrupts, delays and slows datagrams by a seed or by their numbers, and changes the clients' address. To clients it
 //! is the server. Every fault is counted, so that a test can say that it happened.
 
+use super::prelude::*;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use std::{
     collections::{HashMap, VecDeque},
-    net::{IpAddr, Ipv4Addr, SocketAddr},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
-    },
+    net::IpAddr,
+    sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     thread,
-    time::{Duration, Instant},
+    time::Instant,
 };
 use tokio::{
     net::UdpSocket,

@@ -30,9 +30,41 @@ pub(crate) mod tunnel;
 pub(crate) mod unasked;
 pub(crate) mod wire;
 
+/// What most tests name.
+pub(crate) mod prelude {
+    pub(crate) use super::{
+        DEADLINE,
+        client::{self, Client, Quic},
+        http2::{self, Http2},
+        io_key, needs,
+        origin::{self, Always, Script},
+        process::{Process, command, free_tcp_port, free_udp_port},
+        proxy::Litequic,
+        raw::{self, Raw},
+        tls::{self, Tls},
+        within,
+    };
+    pub(crate) use http::Method;
+    pub(crate) use litequic::app::WorkerMetrics;
+    pub(crate) use litequic_config::Config;
+    pub(crate) use litequic_tls::make_self_signed;
+    pub(crate) use std::{
+        fs,
+        net::{Ipv4Addr, SocketAddr},
+        path::{Path, PathBuf},
+        process::Command,
+        sync::Arc,
+        time::Duration,
+    };
+    pub(crate) use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        time::{sleep, timeout},
+    };
+}
+
 use litequic_config::{Io, LiteQuic};
-use std::{env, time::Duration};
-use tokio::time::timeout;
+use prelude::*;
+use std::env;
 
 /// Longer than anything that a test waits for, on a machine that has much else to do.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);

@@ -1,12 +1,12 @@
 //! A network namespace of a test's own, with interfaces and addresses that the machine does not have. Threads join it:
 //! the test runs in this process.
 
-use super::needs;
+use super::prelude::*;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::{
     fs::File,
     os::fd::AsFd,
-    process::{self, Command},
+    process,
     sync::atomic::{AtomicU32, Ordering::Relaxed},
     thread,
 };

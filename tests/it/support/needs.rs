@@ -1,13 +1,12 @@
 //! Programs that a test needs and a machine may lack. Without one the test is skipped, with a message; with
 //! `LITEQUIC_REQUIRE` in the environment, as in CI, it fails instead, so that nothing goes untested unnoticed.
 
+use super::prelude::*;
 use std::{
     env,
     ffi::{OsStr, OsString},
-    fs,
     io::{self, Write},
-    path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::Stdio,
 };
 
 /// Reports that a test is skipped and why, or fails it.

@@ -3,7 +3,7 @@
 //! parser each frame is checked byte by byte, and translated for quinn.
 
 use super::{
-    client,
+    prelude::*,
     raw::{read_varint, varint},
     unasked::with_offer,
 };
@@ -22,10 +22,7 @@ use quinn::{
 use quinn_proto::{
     ConnectionId, TransportError, TransportErrorCode, crypto::HeaderKey, transport_parameters::TransportParameters,
 };
-use std::{
-    any::Any,
-    sync::{Arc, Mutex},
-};
+use std::{any::Any, sync::Mutex};
 
 /// neqo's parameter, in microseconds.
 const MIN_ACK_DELAY_00: u64 = 0xff02_de1a;

@@ -1,17 +1,15 @@
 //! nginx as it comes from the distribution, as an origin: started by a test with a configuration and a folder of its
 //! own, killed with the test.
 
-use super::{DEADLINE, needs};
+use super::prelude::*;
 use litequic_config::OriginAddress;
 use std::{
     fmt::Write as _,
-    fs,
-    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    net::{TcpListener, TcpStream},
     os::unix::net::UnixStream,
-    path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Child, Stdio},
     thread::sleep,
-    time::{Duration, Instant},
+    time::Instant,
 };
 use tempfile::TempDir;
 

@@ -1,16 +1,12 @@
 //! Origins that a test plays itself, byte for byte, and one that answers by itself.
 
-use super::{faults::serve_faults, ports::free_tcp_port, within};
+use super::{faults::serve_faults, ports::free_tcp_port, prelude::*};
 use futures_util::FutureExt;
-use std::{
-    net::{Ipv4Addr, SocketAddr},
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
-    },
+use std::sync::{
+    Mutex,
+    atomic::{AtomicUsize, Ordering},
 };
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
     task::{AbortHandle, JoinSet},
 };

@@ -3,17 +3,16 @@
 
 pub(crate) use super::ports::{free_tcp_port, free_udp_port};
 
-use super::needs;
+use super::prelude::*;
 use std::{
     env,
     ffi::OsStr,
     io::Read,
-    net::SocketAddr,
-    path::{self, PathBuf},
-    process::{Child, Command, Stdio},
-    sync::{Arc, Condvar, Mutex},
+    path,
+    process::{Child, Stdio},
+    sync::{Condvar, Mutex},
     thread,
-    time::{Duration, Instant},
+    time::Instant,
 };
 use tempfile::TempDir;
 

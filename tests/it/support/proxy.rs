@@ -1,21 +1,13 @@
 //! The whole product in this process: workers, QUIC, HTTP/3, the proxy; certificates made on the spot.
 
-use super::{DEADLINE, within};
-use litequic::app::{self, ProcessMetrics, StartOptions, WorkerDied, WorkerMetrics};
+use super::prelude::*;
+use litequic::app::{self, ProcessMetrics, StartOptions, WorkerDied};
 use litequic_base::lifecycle::{Lifecycle, ProcessPhase};
-use litequic_config::{Config, Io, OriginAddress, WorkerCount};
+use litequic_config::{Io, OriginAddress, WorkerCount};
 use litequic_resources::memory::MemoryGauge;
-use litequic_tls::{self as tls, CertificateStore};
-use std::{
-    net::{Ipv4Addr, SocketAddr},
-    num::NonZeroU16,
-    sync::Arc,
-    time::Duration,
-};
-use tokio::{
-    task::JoinHandle,
-    time::{Instant, sleep},
-};
+use litequic_tls::CertificateStore;
+use std::num::NonZeroU16;
+use tokio::{task::JoinHandle, time::Instant};
 
 /// The names that its certificate covers, besides the addresses of this machine.
 const NAMES: [&str; 6] = ["localhost", "127.0.0.1", "::1", "a.test", "b.test", "*.wild.test"];
@@ -74,7 +66,7 @@ impl Litequic {
     }
 
     async fn with_options(config: &Config, options: StartOptions) -> Self {
-        let certificate = tls::make_self_signed(NAMES).unwrap();
+        let certificate = make_self_signed(NAMES).unwrap();
         let store = CertificateStore::new(certificate.to_loaded_certificate().unwrap(), []);
         Self::with_all(config, options, store, certificate.cert_pem).await
     }

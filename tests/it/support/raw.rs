@@ -1,83 +1,17 @@
 //! HTTP/3 by hand: whatever bytes a test likes on QUIC streams, and what comes back. It encodes by itself; only the
 //! responses' field sections are read with litequic's decoder, which h3 checks elsewhere.
 
-use super::{
-    client::Quic,
-    origin::{Peer, Script},
-    proxy::Litequic,
-    within,
-};
+use super::{origin::Peer, prelude::*};
 use litequic_http3::qpack;
+pub(crate) use litequic_testkit::{
+    h3::{
+        CANCEL_PUSH, CONTROL_STREAM, DATA, GOAWAY, HEADERS, MAX_PUSH_ID, PRIORITY_UPDATE, PUSH_PRIORITY_UPDATE,
+        PUSH_PROMISE, RESERVED, SETTINGS, data, frame, headers, next_frame, section,
+    },
+    pseudo,
+    varint::{decode as read_varint, encode as varint},
+};
 use quinn::{ReadError, RecvStream, SendStream, VarInt};
-
-/// Frame types (RFC 9114 §7.2).
-pub(crate) const DATA: u64 = 0x00;
-pub(crate) const HEADERS: u64 = 0x01;
-pub(crate) const CANCEL_PUSH: u64 = 0x03;
-pub(crate) const SETTINGS: u64 = 0x04;
-pub(crate) const PUSH_PROMISE: u64 = 0x05;
-pub(crate) const GOAWAY: u64 = 0x07;
-pub(crate) const MAX_PUSH_ID: u64 = 0x0d;
-/// PRIORITY_UPDATE of a request (RFC 9218 §7.2).
-pub(crate) const PRIORITY_UPDATE: u64 = 0xf_0700;
-/// PRIORITY_UPDATE of a push (RFC 9218 §7.2).
-pub(crate) const PUSH_PRIORITY_UPDATE: u64 = 0xf_0701;
-/// A reserved type (RFC 9114 §7.2.8).
-pub(crate) const RESERVED: u64 = 0x21;
-
-/// A QUIC integer (RFC 9000 §16).
-pub(crate) fn varint(value: u64) -> Vec<u8> {
-    match value {
-        0..0x40 => vec![value.to_be_bytes()[7]],
-        0x40..0x4000 => (value | 0x4000).to_be_bytes()[6..].to_vec(),
-        0x4000..0x4000_0000 => (value | 0x8000_0000).to_be_bytes()[4..].to_vec(),
-        _ => (value | 0xc000_0000_0000_0000).to_be_bytes().to_vec(),
-    }
-}
-
-/// A frame.
-pub(crate) fn frame(kind: u64, payload: impl AsRef<[u8]>) -> Vec<u8> {
-    let payload = payload.as_ref();
-    [varint(kind), varint(payload.len() as u64), payload.to_vec()].concat()
-}
-
-/// A DATA frame.
-pub(crate) fn data(payload: impl AsRef<[u8]>) -> Vec<u8> {
-    frame(DATA, payload)
-}
-
-/// A HEADERS frame of `fields`, in their order and with whatever bytes they have.
-pub(crate) fn headers<N: AsRef<[u8]>, V: AsRef<[u8]>>(fields: &[(N, V)]) -> Vec<u8> {
-    frame(HEADERS, section(fields))
-}
-
-/// A field section of literals without Huffman coding (RFC 9204 §4.5.6).
-pub(crate) fn section<N: AsRef<[u8]>, V: AsRef<[u8]>>(fields: &[(N, V)]) -> Vec<u8> {
-    let mut section = vec![0, 0];
-    for (name, value) in fields {
-        for (prefix, flags, text) in [(3, 0x20, name.as_ref()), (7, 0, value.as_ref())] {
-            let (limit, mut rest) = ((1 << prefix) - 1, text.len());
-            if rest < limit {
-                section.push(flags | u8::try_from(rest).unwrap());
-            } else {
-                section.push(flags | u8::try_from(limit).unwrap());
-                rest -= limit;
-                while rest >= 128 {
-                    section.push(u8::try_from(rest % 128).unwrap() | 128);
-                    rest /= 128;
-                }
-                section.push(u8::try_from(rest).unwrap());
-            }
-            section.extend_from_slice(text);
-        }
-    }
-    section
-}
-
-/// The pseudo-headers of a request for `path` at localhost.
-pub(crate) fn pseudo<'a>(method: &'a str, path: &'a str) -> Vec<(&'a str, &'a str)> {
-    vec![(":method", method), (":scheme", "https"), (":authority", "localhost"), (":path", path)]
-}
 
 /// The header of `GET /`.
 pub(crate) fn get() -> Vec<u8> {
@@ -118,7 +52,7 @@ impl Raw {
     /// Opens a control stream with empty SETTINGS on `quic`.
     pub(crate) async fn over(quic: Quic) -> Self {
         let mut raw = Self { quic, control: None };
-        raw.control = Some(raw.uni(&[vec![0x00], frame(SETTINGS, [])].concat()).await);
+        raw.control = Some(raw.uni(&CONTROL_STREAM).await);
         raw
     }
 
@@ -285,22 +219,6 @@ impl Exchange {
             }
         }
     }
-}
-
-pub(crate) fn read_varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
-    let first = *bytes.first()?;
-    let length = 1 << (first >> 6);
-    let (integer, rest) = bytes.split_at_checked(length)?;
-    let value = integer.iter().fold(0, |value, byte| value << 8 | u64::from(*byte));
-    Some((value & ((1 << (8 * length as u64 - 2)) - 1), rest))
-}
-
-/// The first whole frame of `bytes`: type, payload, what follows.
-fn next_frame(bytes: &[u8]) -> Option<(u64, &[u8], &[u8])> {
-    let (kind, rest) = read_varint(bytes)?;
-    let (length, rest) = read_varint(rest)?;
-    let (payload, rest) = rest.split_at_checked(usize::try_from(length).ok()?)?;
-    Some((kind, payload, rest))
 }
 
 /// The payload of the DATA frame that `bytes` begin with, once it is whole, and the frame's length.

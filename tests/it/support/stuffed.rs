@@ -2,16 +2,11 @@
 //! room its own leave in each packet.
 
 use super::{
-    DEADLINE,
-    proxy::Litequic,
+    client::tls_config,
+    prelude::*,
     raw::{headers, pseudo, varint},
-    within,
 };
 use litequic_quic::frame::{FrameIter, kind};
-use quinn::rustls::{
-    self, RootCertStore,
-    pki_types::{CertificateDer, pem::PemObject},
-};
 use s2n_codec::{Encoder, encoder::scatter};
 use s2n_quic::{
     Client, Connection,
@@ -26,11 +21,7 @@ use s2n_quic_core::{
         number::PacketNumberSpace,
     },
 };
-use std::{
-    net::Ipv4Addr,
-    sync::{Arc, Mutex},
-    time::Instant,
-};
+use std::{sync::Mutex, time::Instant};
 use tokio::task::yield_now;
 
 /// A connection that stuffs its packets.
@@ -118,21 +109,11 @@ impl Stuffed {
     /// Connects to `litequic` and has a request answered, on stream 0, which is over then. Its packets are as they
     /// should be until [`Stuffed::flood`].
     pub(crate) async fn to(litequic: &Litequic) -> Self {
-        let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_slice(litequic.cert_pem.as_bytes()).unwrap()).unwrap();
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let mut config = rustls::ClientConfig::builder_with_provider(provider)
-            .with_protocol_versions(&[&rustls::version::TLS13])
-            .unwrap()
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        config.alpn_protocols = vec![b"h3".to_vec()];
-
         let stuffing = Stuffing::default();
         let local = (Ipv4Addr::LOCALHOST, 0).into();
         let io = io::tokio::Builder::default().with_receive_address(local).unwrap().build().unwrap();
         let client = Client::builder()
-            .with_tls(tls::rustls::Client::from(config))
+            .with_tls(tls::rustls::Client::from(tls_config(&litequic.cert_pem)))
             .unwrap()
             .with_io(io)
             .unwrap()

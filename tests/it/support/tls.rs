@@ -1,16 +1,9 @@
 //! A TLS client over TCP that sends arbitrary bytes.
 
-use super::{proxy::Litequic, within};
+use super::prelude::*;
 use litequic_tls::{ServerTrust, client_config};
-use rustls::{
-    ClientConfig, RootCertStore,
-    pki_types::{CertificateDer, ServerName, pem::PemObject},
-};
-use std::{net::SocketAddr, sync::Arc};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
-};
+use rustls::{ClientConfig, pki_types::ServerName};
+use tokio::net::TcpStream;
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
 /// A connection to litequic's first TCP address.
@@ -21,13 +14,11 @@ pub(crate) struct Tls {
 
 /// A configuration that trusts `cert_pem` alone and offers `protocols`.
 pub(crate) fn config(cert_pem: &str, protocols: &[&str]) -> ClientConfig {
-    let mut roots = RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_slice(cert_pem.as_bytes()).unwrap()).unwrap();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .unwrap()
-        .with_root_certificates(roots)
+        .with_root_certificates(client::roots(cert_pem))
         .with_no_client_auth();
     config.alpn_protocols = protocols.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
     config

@@ -1,25 +1,15 @@
 //! Clients that switch protocols over each HTTP version, and an origin that echoes WebSocket messages.
 
-use super::{
-    proxy::Litequic,
-    raw::{self, Raw},
-    tls::{self, Tls},
-    within,
-};
+use super::prelude::*;
 use futures_util::{SinkExt, StreamExt};
-use http::{Method, Request};
+use http::Request;
 use http_body_util::{BodyExt, Empty};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use std::{
-    io::Cursor,
-    net::{Ipv4Addr, SocketAddr},
-    time::Duration,
-};
+use std::io::Cursor;
 use tokio::{
-    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, duplex, join, split},
+    io::{AsyncRead, AsyncWrite, duplex, join, split},
     net::{TcpListener, TcpStream},
     task::JoinSet,
-    time::timeout,
 };
 use tokio_tungstenite::{WebSocketStream, accept_async, tungstenite::protocol::Role};
 

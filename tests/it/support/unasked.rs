@@ -1,13 +1,12 @@
 //! A client that does not support ACK_FREQUENCY (draft-ietf-quic-ack-frequency): quinn, which always does, with that
 //! transport parameter removed.
 
-use super::{client, raw::varint};
+use super::{prelude::*, raw::varint};
 use quinn::{
     ConnectError, Side,
     crypto::{ClientConfig, Session, rustls::QuicClientConfig},
 };
 use quinn_proto::transport_parameters::TransportParameters;
-use std::sync::Arc;
 
 const MIN_ACK_DELAY: u64 = 0xff04_de1b;
 

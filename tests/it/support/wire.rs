@@ -1,25 +1,20 @@
 //! A QUIC client by hand (RFC 9000, 9001): any frames in packets of any encryption level, any transport parameters, any
 //! ClientHello. It acknowledges nothing and repeats its last datagrams while nothing comes back; TLS comes from rustls.
 
-use super::{DEADLINE, client::tls_config, proxy::Litequic, raw::varint};
+use super::{
+    client::tls_config,
+    initial::{FULL, TAG_LEN, initial_keys, protected, with_length},
+    prelude::*,
+    raw::{read_varint, varint},
+};
 use litequic_quic::frame::FrameIter;
-use rustls::{
-    self, Side,
-    crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256,
-    quic::{ClientConnection, KeyChange, Keys, Version},
-};
-use std::{collections::BTreeMap, net::Ipv4Addr, sync::Arc, time::Duration};
-use tokio::{
-    net::UdpSocket,
-    time::{Instant, timeout},
-};
+use rustls::quic::{ClientConnection, KeyChange, Keys, Version};
+use std::collections::BTreeMap;
+use tokio::{net::UdpSocket, time::Instant};
 
-/// The least that a datagram with an Initial has (RFC 9000 §14.1).
-const FULL: usize = 1200;
 /// So long nothing came: what was sent last is sent again.
 const REPEAT: Duration = Duration::from_secs(1);
 const ID_LEN: usize = 8;
-const TAG_LEN: usize = 16;
 /// CRYPTO data in one datagram of the ClientHello, which so takes two: some servers' first datagram has a fate of its
 /// own.
 const HELLO_PIECE: usize = 1000;
@@ -134,18 +129,7 @@ impl Sent {
     }
 }
 
-/// An integer, and what follows it.
-fn integer(bytes: &[u8]) -> Option<(u64, &[u8])> {
-    let (&first, _) = bytes.split_first()?;
-    let (integer, rest) = bytes.split_at_checked(1 << (first >> 6))?;
-    let value = integer.iter().skip(1).fold(u64::from(first & 0x3f), |value, byte| value << 8 | u64::from(*byte));
-    Some((value, rest))
-}
-
-/// A CRYPTO frame.
-pub(crate) fn crypto(offset: u64, data: &[u8]) -> Vec<u8> {
-    [vec![0x06], varint(offset), varint(data.len() as u64), data.to_vec()].concat()
-}
+pub(crate) use super::initial::crypto;
 
 /// A STREAM frame with offset and length.
 pub(crate) fn stream(id: u64, offset: u64, data: &[u8], fin: bool) -> Vec<u8> {
@@ -161,9 +145,7 @@ impl Wire {
         let name = "localhost".try_into().unwrap();
         let tls = ClientConnection::new(Arc::new(hello.tls), hello.codepoint, name, parameters).unwrap();
         let destination = rand::random::<[u8; ID_LEN]>().to_vec();
-        let suite = TLS13_AES_128_GCM_SHA256.tls13().unwrap();
-        let keys = Keys::initial(Version::V1, suite, suite.quic.unwrap(), &destination, Side::Client);
-        let initial = Space { keys: Some(keys), ..Space::default() };
+        let initial = Space { keys: Some(initial_keys(&destination)), ..Space::default() };
         Self {
             socket,
             tls,
@@ -258,9 +240,8 @@ impl Wire {
         let mut header = match level {
             Level::OneRtt => [&[0x43], &destination[..]].concat(),
             Level::Initial | Level::Handshake => {
-                let counted = |id: &[u8]| [&[u8::try_from(id.len()).unwrap()], id].concat();
                 let first = if level == Level::Initial { 0xc3 } else { 0xe3 };
-                [&[first, 0, 0, 0, 1][..], &counted(&destination), &counted(&id)].concat()
+                [&[first, 0, 0, 0, 1][..], &with_length(&destination), &with_length(&id)].concat()
             }
         };
         if level == Level::Initial {
@@ -272,15 +253,7 @@ impl Wire {
             header.extend(length.to_be_bytes());
         }
         header[0] ^= flip;
-        let number_at = header.len();
-        header.extend(number.to_be_bytes());
-        let keys = &space.keys.as_ref().expect("keys of that level").local;
-        let tag = keys.packet.encrypt_in_place(number.into(), &header, &mut payload).unwrap();
-        let mut packet = [&header, &payload, tag.as_ref()].concat();
-        let (head, sample) = packet.split_at_mut(number_at + 4);
-        let (first, number) = head.split_at_mut(number_at);
-        keys.header.encrypt_in_place(&sample[..keys.header.sample_len()], &mut first[0], number).unwrap();
-        packet
+        protected(&space.keys.as_ref().expect("keys of that level").local, header, number, payload)
     }
 
     /// Takes the next datagram, or repeats what was sent last if none comes.
@@ -326,10 +299,10 @@ impl Wire {
         let (&length, rest) = rest.split_first()?;
         let (id, mut rest) = rest.split_at_checked(length.into())?;
         if level == Level::Initial {
-            let (token, after) = integer(rest)?;
+            let (token, after) = read_varint(rest)?;
             rest = after.get(usize::try_from(token).unwrap()..)?;
         }
-        let (length, after) = integer(rest)?;
+        let (length, after) = read_varint(rest)?;
         self.destination = id.to_vec();
         let number_at = datagram.len() - after.len();
         Some((level, number_at, number_at + usize::try_from(length).unwrap()))
@@ -362,24 +335,24 @@ impl Wire {
     fn frames(&mut self, level: Level, payload: &[u8]) {
         for frame in FrameIter::new(payload) {
             let body = frame.body;
-            let first = integer(body);
+            let first = read_varint(body);
             match frame.kind {
                 0x04 | 0x05 => {
                     let Some((id, rest)) = first else { return };
-                    let code = integer(rest).map(|(code, _)| code);
+                    let code = read_varint(rest).map(|(code, _)| code);
                     let stream = self.streams.entry(id).or_default();
                     if frame.kind == 0x04 { stream.reset = code } else { stream.stopped = code }
                 }
                 0x06 => {
                     let Some((offset, rest)) = first else { return };
-                    let Some((_, data)) = integer(rest) else { return };
+                    let Some((_, data)) = read_varint(rest) else { return };
                     self.space(level).crypto.insert(offset, data.to_vec());
                 }
                 kind @ 0x08..=0x0f => {
                     let Some((id, mut rest)) = first else { return };
                     for flag in [0x04, 0x02] {
                         if kind & flag != 0 {
-                            let Some((_, after)) = integer(rest) else { return };
+                            let Some((_, after)) = read_varint(rest) else { return };
                             rest = after;
                         }
                     }

@@ -2,16 +2,12 @@
 //! count as cancelled by their client.
 
 use crate::support::{
-    http2::{DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, Http2, PING, RST_STREAM, fields, frame, get},
-    origin::{self, Always, Peer, Script},
-    proxy::{Litequic, unbuffered},
-    tls::Tls,
+    http2::{DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, RST_STREAM, fields, frame, get},
+    origin::Peer,
+    prelude::*,
+    proxy::unbuffered,
 };
-use litequic::app::WorkerMetrics;
 use litequic_base::lifecycle::ProcessPhase;
-use litequic_config::Config;
-use std::{net::SocketAddr, time::Duration};
-use tokio::io::AsyncWriteExt;
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
 const ENHANCE_YOUR_CALM: u32 = 11;
@@ -384,7 +380,7 @@ async fn floods_and_stalled_requests_are_counted_apart() {
     .await;
     ends_as("a client that reads nothing, over HTTP/2", ("stalled", 0), demo, impatient, async |litequic| {
         let mut client = Http2::connect(litequic, &[0, 4, 0x7f, 0xff, 0xff, 0xff]).await;
-        client.say(crate::support::http2::WINDOW_UPDATE, 0, 0, &0x4000_0000_u32.to_be_bytes()).await;
+        client.say(http2::WINDOW_UPDATE, 0, 0, &0x4000_0000_u32.to_be_bytes()).await;
         let path = [(":method", "GET"), (":scheme", "https"), (":authority", "localhost"), (":path", "/bytes/1G")];
         client.say(HEADERS, END_HEADERS | END_STREAM, 1, &fields(&path)).await;
         let stalled = |worker: &WorkerMetrics| worker.tcp.tcp_closed_stalled.get();

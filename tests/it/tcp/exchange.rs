@@ -1,17 +1,14 @@
 //! Bodies both ways, breaks, timeouts: by HTTP/1.1 and HTTP/2.
 
 use crate::support::{
-    http2::{DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, Http2, RST_STREAM, SETTINGS, fields, get, status},
-    origin::{self, Always, Script},
-    proxy::Litequic,
-    tls::{self, Tls},
-    within,
+    http2::{DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, RST_STREAM, SETTINGS, fields, get, status},
+    prelude::*,
 };
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Frame;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use std::{io, time::Duration};
+use std::io;
 
 /// A client of hyper's, by HTTP/1.1 or HTTP/2.
 enum Client<B> {
@@ -195,8 +192,8 @@ async fn a_client_that_goes_away_cancels_its_request_at_the_origin() {
         let config = tls::config(&litequic.cert_pem, &[protocol]);
         let mut client = Tls::connect(litequic.tcp[0], "localhost", config).await.unwrap();
         if protocol == "h2" {
-            let headers = crate::support::http2::frame(HEADERS, END_HEADERS | END_STREAM, 1, &get(&[]));
-            let settings = crate::support::http2::frame(SETTINGS, 0, 0, &[]);
+            let headers = http2::frame(HEADERS, END_HEADERS | END_STREAM, 1, &get(&[]));
+            let settings = http2::frame(SETTINGS, 0, 0, &[]);
             client.say([b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &settings[..], &headers].concat()).await;
         } else {
             client.say("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await;

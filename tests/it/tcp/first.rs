@@ -1,7 +1,7 @@
 //! A page by each protocol, with curl: the thinnest way through all layers.
 
-use crate::support::{needs, origin, proxy::Litequic};
-use std::{io::Write, process::Command};
+use crate::support::prelude::*;
+use std::io::Write;
 
 /// What curl, with `options`, gets from `path`, after a line with the version of HTTP and the status.
 async fn curl(litequic: &Litequic, path: &str, options: &[&str]) -> Option<String> {

@@ -3,12 +3,10 @@
 
 use super::http2::Uploads;
 use crate::support::{
-    http2::{DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, Http2, PING, RST_STREAM, fields, frame, get, status},
-    origin::{Always, Script},
-    proxy::Litequic,
+    http2::{DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, RST_STREAM, fields, frame, get, status},
+    prelude::*,
 };
 use futures_util::future::select_all;
-use litequic::app::WorkerMetrics;
 
 const ENHANCE_YOUR_CALM: u32 = 11;
 

@@ -1,16 +1,7 @@
 //! What HTTP/1.1 must reject, as raw bytes over TLS: the rows of docs/proxying.md. None of it reaches the origin.
 
-use crate::support::{
-    origin::{Always, Script},
-    proxy::Litequic,
-    tls::{self, Tls},
-    within,
-};
-use std::time::Duration;
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
-};
+use crate::support::prelude::*;
+use tokio::net::TcpStream;
 
 /// How litequic answers `request`, byte for byte all of it, and that it then closes.
 async fn answer(litequic: &Litequic, request: &[u8]) -> String {
@@ -263,7 +254,7 @@ async fn an_origins_version_and_a_status_without_a_phrase_stay_behind_litequic()
 
 #[tokio::test]
 async fn plain_http_at_the_tls_port_gets_400_and_junk_nothing() {
-    let litequic = Litequic::start(crate::support::origin::closed_port(), |_| {}).await;
+    let litequic = Litequic::start(origin::closed_port(), |_| {}).await;
     for (said, expected) in [("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", "HTTP/1.1 400 "), ("\0\0\0\0", "")] {
         let mut plain = TcpStream::connect(litequic.tcp[0]).await.unwrap();
         plain.write_all(said.as_bytes()).await.unwrap();
@@ -281,7 +272,7 @@ async fn plain_http_at_the_tls_port_gets_400_and_junk_nothing() {
 
 #[tokio::test]
 async fn failed_stalled_and_unsupported_handshakes_are_counted_and_closed() {
-    let litequic = Litequic::start(crate::support::origin::closed_port(), |config| {
+    let litequic = Litequic::start(origin::closed_port(), |config| {
         config.timeouts.handshake = Duration::from_millis(200);
     })
     .await;

@@ -3,16 +3,12 @@
 
 use crate::support::{
     http2::{
-        ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, Http2, PING, RST_STREAM, SETTINGS,
-        WINDOW_UPDATE, fields, frame, get, status,
+        ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, RST_STREAM, SETTINGS, WINDOW_UPDATE,
+        fields, frame, get, status,
     },
-    origin::{Always, Peer, Script},
-    proxy::Litequic,
-    within,
+    origin::Peer,
+    prelude::*,
 };
-use litequic::app::WorkerMetrics;
-use litequic_config::Config;
-use std::time::Duration;
 
 const PROTOCOL_ERROR: u32 = 1;
 const ENHANCE_YOUR_CALM: u32 = 11;

@@ -1,9 +1,9 @@
 //! Interim responses over HTTP/2: before the final one, and 100 from the origin, or from litequic after a second.
 
 use crate::support::{
-    http2::{DATA, END_HEADERS, END_STREAM, Frame, HEADERS, Http2, RST_STREAM, fields, get, status},
-    origin::{Always, Peer, Script},
-    proxy::Litequic,
+    http2::{DATA, END_HEADERS, END_STREAM, Frame, HEADERS, RST_STREAM, fields, get, status},
+    origin::Peer,
+    prelude::*,
 };
 
 /// An upload of three bytes that expects 100.

@@ -1,19 +1,12 @@
 //! Listeners and connections: ports, limits, drain, plain HTTP, clients' certificates.
 
 use crate::support::{
-    http2::{END_HEADERS, END_STREAM, GOAWAY, HEADERS, Http2, get, status},
-    origin::{self, Always, Script},
-    proxy::Litequic,
-    raw::{self, Raw},
-    tls::Tls,
-    within,
+    http2::{END_HEADERS, END_STREAM, GOAWAY, HEADERS, get, status},
+    prelude::*,
 };
 use litequic_base::lifecycle::ProcessPhase;
-use std::{num::NonZeroU16, time::Duration};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
-};
+use std::num::NonZeroU16;
+use tokio::net::TcpStream;
 
 #[tokio::test]
 async fn without_tcp_addresses_alt_svc_still_has_the_advertised_port() {

@@ -4,34 +4,21 @@
 use crate::{
     drain::ask,
     support::{
-        DEADLINE,
-        client::{Client, Quic},
         http2::{END_HEADERS, END_STREAM, HEADERS, SETTINGS, WINDOW_UPDATE, fields, frame},
-        needs,
-        process::{Process, free_tcp_port, free_udp_port},
-        tls::{self, Tls},
-        within,
+        prelude::*,
     },
 };
 use futures_util::future::join_all;
 use litequic_config::Limits;
-use litequic_tls::{SelfSigned, make_self_signed};
+use litequic_tls::SelfSigned;
 use rustix::process::{Resource, getrlimit};
 use std::{
-    env, fs,
-    net::{Ipv4Addr, SocketAddr},
+    env,
     os::unix::fs::PermissionsExt,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering::Relaxed},
-    },
-    time::{Duration, Instant},
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+    time::Instant,
 };
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{UnixListener, UnixStream},
-    time::timeout,
-};
+use tokio::net::{UnixListener, UnixStream};
 
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
@@ -153,7 +140,7 @@ impl Running {
         let (mut lately, mut since) = (self.resident(), Instant::now());
         let settled = async {
             while since.elapsed() < STILL {
-                tokio::time::sleep(Duration::from_millis(50)).await;
+                sleep(Duration::from_millis(50)).await;
                 let now = self.resident();
                 if now.abs_diff(lately) > MIB / 4 {
                     (lately, since) = (now, Instant::now());
@@ -168,7 +155,7 @@ impl Running {
     async fn asked(&self, times: usize) {
         let asked = async {
             while self.origin.asked.load(Relaxed) < times {
-                tokio::time::sleep(Duration::from_millis(10)).await;
+                sleep(Duration::from_millis(10)).await;
             }
         };
         timeout(4 * DEADLINE, asked).await.expect("all requests at the origin");
@@ -205,7 +192,7 @@ impl Running {
                 if waiting >= wanted {
                     return;
                 }
-                tokio::time::sleep(Duration::from_millis(50)).await;
+                sleep(Duration::from_millis(50)).await;
             }
         };
         timeout(4 * DEADLINE, queued).await.expect("all requests in the queue");
@@ -356,7 +343,7 @@ async fn memory_goes_back_within_seconds_after_a_flood() {
     drop(stalled);
     let given_back = async {
         while litequic.resident() > before + LEFT {
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            sleep(Duration::from_millis(50)).await;
         }
     };
     within("less memory", given_back).await;

@@ -4,16 +4,11 @@
 use crate::{
     floods::chunks,
     support::{
-        http2::{DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, Http2, fields, frame, status},
-        origin::{self, Always, Script},
-        proxy::Litequic,
-        tls::Tls,
-        within,
+        http2::{DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, fields, frame, status},
+        prelude::*,
     },
 };
 use futures_util::future;
-use litequic_config::Config;
-use tokio::io::AsyncWriteExt;
 
 const CHUNKED: &str = "POST /sink HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n";
 const SIZED: &str = "POST /sink HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000000\r\n\r\n";

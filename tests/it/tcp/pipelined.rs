@@ -1,12 +1,6 @@
 //! HTTP/1.1 requests of which one begins before the one before it was answered: whose time runs, and whose does not.
 
-use crate::support::{
-    origin::{Always, Script},
-    proxy::Litequic,
-    tls::Tls,
-};
-use std::time::Duration;
-use tokio::time::sleep;
+use crate::support::prelude::*;
 
 /// `timeouts.request_header` of these tests.
 const PATIENCE: Duration = Duration::from_secs(1);

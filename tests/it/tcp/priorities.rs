@@ -2,21 +2,13 @@
 //! connection. Its client reads nothing until all responses are at hand, so that what it reads then was sent in order.
 
 use crate::support::{
-    http2::{
-        ACK, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, Http2, PING, SETTINGS, WINDOW_UPDATE, frame, get, status,
-    },
-    origin::{Always, Peer, Script},
-    proxy::Litequic,
+    http2::{ACK, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, SETTINGS, WINDOW_UPDATE, frame, get, status},
+    origin::Peer,
+    prelude::*,
     sequence::{EIGHT, PRIORITIES_OF_EIGHT, Sequence},
-    within,
 };
-use litequic::app::WorkerMetrics;
-use litequic_config::{Config, Network};
-use std::time::Duration;
-use tokio::{
-    task::JoinHandle,
-    time::{Instant, sleep},
-};
+use litequic_config::Network;
+use tokio::{task::JoinHandle, time::Instant};
 
 const PRIORITY: u8 = 2;
 const PRIORITY_UPDATE: u8 = 0x10;

@@ -1,17 +1,7 @@
 //! The TLS records in which responses are sent: the first ones fit into TCP's first congestion window.
 
-use crate::support::{
-    origin::Script,
-    proxy::Litequic,
-    tls::{self, Tls},
-    within,
-};
-use std::net::SocketAddr;
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt, copy},
-    net::TcpListener,
-    task::JoinHandle,
-};
+use crate::support::prelude::*;
+use tokio::{io::copy, net::TcpListener, task::JoinHandle};
 
 /// A record of application data (RFC 8446 §5.1), and what a record has beside its plaintext: a type, and AES-GCM's tag.
 const APPLICATION_DATA: u8 = 23;

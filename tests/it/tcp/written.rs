@@ -2,20 +2,14 @@
 //! a failure is lost.
 
 use crate::support::{
-    http2::{self, END_HEADERS, END_STREAM, GOAWAY, HEADERS, Http2, RST_STREAM, WINDOW_UPDATE, get},
-    origin::{self, Peer, Script},
-    proxy::{Litequic, unbuffered},
-    tls::{self, Tls},
+    http2::{END_HEADERS, END_STREAM, GOAWAY, HEADERS, RST_STREAM, WINDOW_UPDATE, get},
+    origin::Peer,
+    prelude::*,
+    proxy::unbuffered,
 };
-use litequic::app::WorkerMetrics;
 use litequic_config::{AccessField, AccessLog, AccessTarget};
 use serde_json::Value as Json;
-use std::{fs, net::SocketAddr, path::Path, time::Duration};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpSocket, TcpStream},
-    time::{sleep, timeout},
-};
+use tokio::net::{TcpSocket, TcpStream};
 
 /// Bytes that the kernel holds for a client: with more the connection is blocked sooner or later, whatever the kernel's
 /// own limits.

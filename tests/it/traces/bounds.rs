@@ -2,14 +2,11 @@
 
 use super::tracing;
 use crate::support::{
-    client::Client,
     collector::{Collector, Manner},
-    origin::Always,
+    prelude::*,
 };
 use bytes::Bytes;
-use http::Method;
 use litequic_config::TraceParent;
-use std::time::Duration;
 
 /// Bytes of spans that may wait.
 const MAX_WAITING: u64 = 4 << 20;

@@ -2,16 +2,13 @@
 
 use super::{fetch, traced, tracing};
 use crate::support::{
-    client::Client,
     collector::{Collector, Manner},
-    origin::{Always, closed_port},
-    proxy::Litequic,
+    origin::closed_port,
+    prelude::*,
     tunnel::HttpVersion,
-    within,
 };
 use litequic_config::TraceProtocol;
-use std::{sync::atomic::Ordering::Relaxed, time::Duration};
-use tokio::time::sleep;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Between two looks at a counter.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);

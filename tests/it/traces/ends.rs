@@ -3,16 +3,13 @@
 
 use super::{answered, fetch, parted, sent_twice, tracing};
 use crate::support::{
-    client::Client,
     collector::Collector,
-    origin::{self, Always, Script, closed_port},
-    raw::{self, Raw},
+    origin::closed_port,
+    prelude::*,
     tunnel::{self, HttpVersion, websocket},
-    within,
 };
 use futures_util::{SinkExt, StreamExt};
 use litequic_config::{Auth, OriginAddress, OriginConfig, Redirect, RouteConfig, RouteTarget, Template, Variable};
-use std::time::Duration;
 use tokio_tungstenite::tungstenite::Message;
 
 #[tokio::test]

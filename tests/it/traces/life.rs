@@ -4,21 +4,11 @@ use super::{PARENT, TRACE};
 use crate::support::{
     chromium::Browser,
     collector::{Collector, Manner},
-    io_key,
-    origin::Always,
-    process::{Process, command, free_tcp_port, free_udp_port},
-    tls::{Tls, credulous},
-    within,
+    prelude::*,
+    tls::credulous,
 };
-use litequic_tls::make_self_signed;
 use serde_json::Value as Json;
-use std::{
-    fs,
-    net::{Ipv4Addr, SocketAddr},
-    path::PathBuf,
-    time::Duration,
-};
-use tokio::{task::spawn_blocking, time::sleep};
+use tokio::task::spawn_blocking;
 
 /// Between two looks.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);

@@ -3,24 +3,14 @@
 
 use super::{PARENT, TRACE, fetch, sent_twice, traced, tracing};
 use crate::support::{
-    client::Client,
     collector::{Collector, SeenSpan},
-    needs,
-    origin::{Always, Script},
     ports::free_tcp_port,
-    process::Process,
-    proxy::Litequic,
+    prelude::*,
     tunnel::HttpVersion,
-    within,
 };
 use litequic_config::TraceProtocol;
 use serde_json::Value as Json;
-use std::{fs, net::Ipv4Addr, path::Path, process::Command, time::Duration};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
-    time::sleep,
-};
+use tokio::net::TcpStream;
 
 const PROGRAM: &str = "litequic-test-collector";
 const JAEGER: &str = "jaeger";

@@ -4,18 +4,14 @@ use super::{collectors::counted, fetch, traced};
 use crate::{
     client_certificates::person::{Authority, Shown},
     secure_origins::server,
-    support::{collector::Collector, origin::Always, proxy::Litequic, tunnel::HttpVersion},
+    support::{collector::Collector, prelude::*, tunnel::HttpVersion},
 };
 use litequic_config::TraceProtocol;
 use rustls::{
     ServerConfig,
     pki_types::{PrivateKeyDer, pem::PemObject},
 };
-use std::{
-    fs,
-    path::Path,
-    sync::{Arc, atomic::Ordering::Relaxed},
-};
+use std::sync::atomic::Ordering::Relaxed;
 use tokio_rustls::TlsAcceptor;
 
 /// TLS that shows `certificate`, and takes `protocol` alone.

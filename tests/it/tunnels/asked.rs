@@ -5,14 +5,10 @@ use super::{
     raw_tunnel,
 };
 use crate::support::{
-    http2::{self, Http2},
-    origin::{Always, Script},
-    proxy::Litequic,
-    raw::{self, Outcome, Raw},
-    tls::Tls,
+    prelude::*,
+    raw::Outcome,
     tunnel::{self, HttpVersion, switch},
 };
-use litequic_config::Config;
 
 #[tokio::test]
 async fn the_origin_is_asked_in_http_1_1_whatever_the_client_speaks() {

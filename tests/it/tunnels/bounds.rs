@@ -2,15 +2,10 @@
 
 use super::{YES, is_reset, no_tunnel_is_open, open, other, raw_tunnel};
 use crate::support::{
-    origin::Script,
-    raw::{self, Raw},
-    tls::Tls,
+    prelude::*,
     tunnel::{HttpVersion, switch},
-    within,
 };
 use litequic_base::lifecycle::ProcessPhase;
-use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 #[tokio::test]
 async fn a_client_that_takes_nothing_holds_back_its_origin() {
@@ -32,7 +27,7 @@ async fn a_client_that_takes_nothing_holds_back_its_origin() {
         // Once nothing moves any more.
         let mut seen = u64::MAX;
         loop {
-            tokio::time::sleep(Duration::from_millis(200)).await;
+            sleep(Duration::from_millis(200)).await;
             let now = litequic.sum(|worker| worker.shared.response_body_bytes.get()) - before;
             if now > 0 && now == seen {
                 break;
@@ -128,7 +123,7 @@ async fn a_quiet_tunnel_outlives_the_idle_timeout_of_its_connection() {
         all.push(open(&litequic, over, &origin).await);
     }
     // An idle tunnel ends in that time; there is no event for one that does not.
-    tokio::time::sleep(2 * idle).await;
+    sleep(2 * idle).await;
     for ((mut stream, mut peer, _kept), over) in all.into_iter().zip(HttpVersion::ALL) {
         stream.write_all(b"still here").await.unwrap();
         assert_eq!(peer.exactly(10).await, b"still here", "{over:?}");
@@ -149,11 +144,11 @@ async fn a_quiet_tunnel_outlives_a_response_beside_it_that_was_paused() {
     let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {SIZE}\r\n\r\n");
     let sending = tokio::spawn(async move { from.say([head.into_bytes(), vec![7; SIZE]].concat()).await });
     // The client reads nothing for longer than a pause lasts at least.
-    tokio::time::sleep(idle).await;
+    sleep(idle).await;
     assert_eq!(download.outcome().await.response().body.len(), SIZE);
     within("the origin", sending).await.unwrap();
     // As above there is no event for a connection that does not end.
-    tokio::time::sleep(2 * idle).await;
+    sleep(2 * idle).await;
     tunnel.send(&raw::data("still here")).await;
     assert_eq!(peer.exactly(10).await, b"still here");
     litequic.stop().await;

@@ -4,22 +4,15 @@ use super::{
     CANCEL, H3_REQUEST_CANCELLED, YES, http1_tunnel, http2_tunnel, is_reset, no_tunnel_is_open, open, other, raw_tunnel,
 };
 use crate::support::{
-    http2::{self, Http2},
-    origin::Script,
-    proxy::Litequic,
-    raw::{Outcome, Raw},
+    prelude::*,
+    raw::Outcome,
     tunnel::{self, HttpVersion, switch, websocket},
-    within,
 };
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
 use litequic_config::Network;
-use std::{collections::HashMap, net::Ipv4Addr, time::Duration};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
-    time::sleep,
-};
+use std::collections::HashMap;
+use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::Message;
 
 /// A tunnel makes room for another one once nothing moved in it for ten seconds: nothing but time brings that about.
@@ -162,7 +155,7 @@ async fn ten_megabytes_go_both_ways_at_once() {
             )
         };
         // Debug builds encrypt slowly.
-        let (_, _, up_read, down_read) = tokio::time::timeout(Duration::from_secs(60), all).await.unwrap();
+        let (_, _, up_read, down_read) = timeout(Duration::from_secs(60), all).await.unwrap();
         up_read.unwrap();
         down_read.unwrap();
         assert!(got_up == up && got_down == down, "{over:?}: {} and {} bytes", got_up.len(), got_down.len());

@@ -1,10 +1,8 @@
 //! The cookies of sticky sessions that one process gave are good in the next one.
 
 use super::{Service, ended};
-use crate::{drain, support::origin::Always};
+use crate::{drain, support::prelude::*};
 use bytes::Bytes;
-use http::Method;
-use std::fs;
 
 #[tokio::test]
 async fn session_affinity_survives_a_hot_upgrade_and_a_reload() {

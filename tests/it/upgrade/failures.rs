@@ -1,8 +1,8 @@
 //! Failures of a process that takes over, and what the running one does about them.
 
 use super::{Download, Load, PATIENCE, Service, ended};
-use crate::support::process::{self, Process};
-use std::{env, process::Command, sync::Arc};
+use crate::support::{prelude::*, process};
+use std::env;
 use tokio::task::spawn_blocking;
 
 /// With its sockets in the groups: what it hangs at, the token, is read after them.

@@ -1,13 +1,8 @@
 //! Which program an upgrade starts: the one that was started, by the name that it was started by.
 
 use super::{PATIENCE, Service, ended};
-use crate::support::process::{Process, litequic_program};
-use std::{
-    fs,
-    os::unix::{fs::symlink, process::CommandExt},
-    path::Path,
-    process::Command,
-};
+use crate::support::{prelude::*, process::litequic_program};
+use std::os::unix::{fs::symlink, process::CommandExt};
 use tokio::task::spawn_blocking;
 
 /// Two releases, and `current`, which leads to the first.

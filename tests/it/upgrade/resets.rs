@@ -2,9 +2,8 @@
 //! other's, as an observer of it could end that connection (RFC 9000 §21.11).
 
 use super::{Download, Service, ended};
-use crate::support::within;
+use crate::support::prelude::*;
 use quinn::udp::{Transmit, UdpSocketState};
-use std::net::SocketAddr;
 use tokio::{io::Interest, net::UdpSocket};
 
 /// Bytes of a stateless reset token.

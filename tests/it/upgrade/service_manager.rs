@@ -1,17 +1,10 @@
 //! What a service manager passes and receives: sd_listen_fds(3) and sd_notify(3), without one.
 
 use super::{Download, Service, ended};
-use crate::support::{
-    needs,
-    process::{Process, litequic_program},
-};
+use crate::support::{prelude::*, process::litequic_program};
 use std::{
-    fs,
     net::{TcpListener, UdpSocket},
     os::{fd::OwnedFd, unix::net::UnixDatagram},
-    path::Path,
-    process::Command,
-    time::Duration,
 };
 use tokio::task::spawn_blocking;
 

@@ -12,6 +12,7 @@ use clap::Args;
 use http_body_util::{BodyExt as _, Empty};
 use hyper::{Request, Response, body::Incoming};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use litequic_testkit::h3;
 use serde::{Deserialize, Serialize};
 use std::{
     cell::RefCell,
@@ -188,7 +189,7 @@ impl Client {
         let endpoint = quic::endpoint(from)?;
         let connection = endpoint.connect_with(config, self.target.address, tls::NAME)?.await?;
         let mut control = connection.open_uni().await?;
-        control.write_all(&wire::H3_CONTROL).await?;
+        control.write_all(&h3::CONTROL_STREAM).await?;
         let (mut send, mut receive) = connection.open_bi().await?;
         send.write_all(&wire::h3_headers(Ask::Get(BODY))).await?;
         send.finish()?;

@@ -8,6 +8,7 @@ use super::{
 use crate::client::tls;
 use anyhow::{Context as _, Result};
 use bytes::BytesMut;
+use litequic_testkit::h3;
 use quinn::{ClientConfig, Connection, Endpoint, IdleTimeout, RecvStream, TransportConfig, VarInt};
 use quinn_proto::{ConnectionHandle, DatagramEvent, EndpointConfig, EndpointEvent};
 use std::{
@@ -82,7 +83,7 @@ async fn connect(attacker: &Attacker, window: u32) -> Result<(Endpoint, Connecti
 async fn connect_h3(attacker: &Attacker, window: u32) -> Result<(Endpoint, Connection, quinn::SendStream)> {
     let (endpoint, connection) = connect(attacker, window).await?;
     let mut control = connection.open_uni().await?;
-    control.write_all(&wire::H3_CONTROL).await?;
+    control.write_all(&h3::CONTROL_STREAM).await?;
     Ok((endpoint, connection, control))
 }
 
@@ -201,7 +202,7 @@ pub(super) async fn upload(attacker: Attacker) -> Result<()> {
         attacker.count(|tally| tally.requests += 1);
         send.write_all(&wire::h3_headers(Ask::Post(UPLOAD))).await?;
         loop {
-            send.write_all(&wire::h3_data(b"a")).await?;
+            send.write_all(&h3::data(b"a")).await?;
             // Stopped: the server has had enough of it.
             if timeout(BYTE, send.stopped()).await.is_ok() {
                 return Ok(());

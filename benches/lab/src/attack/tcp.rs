@@ -2,10 +2,11 @@
 
 use super::{
     Attacker, BYTE, SLOW, SLOW_PIECE, SLOW_READ, SLOW_WINDOW, SMALL, Shared, TICK, UNREAD, UPLOAD, due,
-    wire::{self, Ask, H2Header, h2},
+    wire::{self, Ask},
 };
 use crate::client::tls;
 use anyhow::{Context as _, Result};
+use litequic_testkit::h2;
 use std::{
     cell::{Cell, RefCell},
     net::{IpAddr, SocketAddr},
@@ -139,13 +140,13 @@ pub(super) async fn events_h1(attacker: Attacker) -> Result<()> {
 
 /// Uploads over HTTP/2 of a byte a second each. One that ends is followed by another.
 pub(super) async fn upload_h2(attacker: Attacker) -> Result<()> {
-    let byte = |stream| wire::h2_frame(h2::DATA, 0, stream, b"a");
+    let byte = |stream| h2::frame(h2::DATA, 0, stream, b"a");
     keep_up(attacker, &Ask::Post(UPLOAD), STREAM_WINDOW, BYTE, byte).await
 }
 
 /// Responses over HTTP/2 that are read slowly. One that ends is followed by another.
 pub(super) async fn slow_h2(attacker: Attacker) -> Result<()> {
-    let more = |stream| wire::h2_frame(h2::WINDOW_UPDATE, 0, stream, &SLOW_PIECE.to_be_bytes());
+    let more = |stream| h2::frame(h2::WINDOW_UPDATE, 0, stream, &SLOW_PIECE.to_be_bytes());
     keep_up(attacker, &Ask::Get(SLOW), SLOW_WINDOW, SLOW_READ, more).await
 }
 
@@ -194,7 +195,7 @@ pub(super) async fn unread_h2(attacker: Attacker) -> Result<()> {
     attacker.count(|tally| tally.requests += attacker.streams as u64);
     loop {
         // Fails once the server has reset the connection.
-        writer.write_all(&wire::h2_frame(h2::PING, 0, 0, &[0; 8])).await?;
+        writer.write_all(&h2::frame(h2::PING, 0, 0, &[0; 8])).await?;
         writer.flush().await?;
         sleep(BYTE).await;
     }
@@ -215,7 +216,7 @@ pub(super) async fn resets(attacker: Attacker) -> Result<()> {
         let mut frames = Vec::new();
         while sent < due(RESET_RATE, began.elapsed()) / u64::from(attacker.siblings) {
             frames.extend(wire::h2_headers(Ask::Get(SMALL), stream));
-            frames.extend(wire::h2_frame(h2::RST_STREAM, 0, stream, &h2::CANCEL));
+            frames.extend(h2::frame(h2::RST_STREAM, 0, stream, &wire::CANCEL));
             (sent, stream) = (sent + 1, stream + 2);
             attacker.count(|tally| tally.requests += 1);
         }
@@ -236,8 +237,8 @@ async fn begin_h2(attacker: &Attacker, receive_buffer: Option<u32>, stream_windo
     // The server's SETTINGS come first.
     let mut header = [0; h2::HEADER];
     timeout(CONNECT, reader.read_exact(&mut header)).await.context("no settings in time")??;
-    reader.read_exact(&mut vec![0; wire::h2_header(header).length]).await?;
-    writer.write_all(&wire::h2_frame(h2::SETTINGS, h2::ACK, 0, &[])).await?;
+    reader.read_exact(&mut vec![0; h2::FrameHeader::read(header).length]).await?;
+    writer.write_all(&h2::frame(h2::SETTINGS, h2::ACK, 0, &[])).await?;
     writer.flush().await?;
     Ok((reader, writer))
 }
@@ -247,7 +248,7 @@ async fn note_ends(reader: ReadHalf<TlsStream<TcpStream>>, ended: Rc<RefCell<Vec
     let mut reader = BufReader::with_capacity(PIECE, reader);
     let mut header = [0; h2::HEADER];
     while reader.read_exact(&mut header).await.is_ok() {
-        let H2Header { kind, flags, stream, length } = wire::h2_header(header);
+        let h2::FrameHeader { kind, flags, stream, length } = h2::FrameHeader::read(header);
         if reader.read_exact(&mut vec![0; length]).await.is_err() {
             break;
         }

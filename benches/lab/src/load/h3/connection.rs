@@ -2,10 +2,11 @@
 
 use super::{
     super::{body::Content, check::Answer, wire::Happening},
-    frames::{self, Response, Unidirectional},
+    frames::{Response, Unidirectional},
     socket::Socket,
     threshold::Seen,
 };
+use litequic_testkit::h3::CONTROL_STREAM;
 use quinn_proto::{
     Connection as Quic, ConnectionEvent, ConnectionHandle, Dir, Endpoint, Event, FinishError, ReadError, StreamEvent,
     StreamId, VarInt, WriteError,
@@ -187,7 +188,7 @@ impl Connection {
             Event::Connected => {
                 self.state = State::Connected;
                 if let Some(control) = self.quic.streams().open(Dir::Uni)
-                    && self.quic.send_stream(control).write(&frames::CONTROL_STREAM).is_err()
+                    && self.quic.send_stream(control).write(&CONTROL_STREAM).is_err()
                 {
                     self.lose("the server refuses the control stream".into(), happened);
                 }

@@ -1,6 +1,8 @@
 //! QPACK without a dynamic table (RFC 9204): the request's field section, and the two fields of a response that matter.
 //! Our SETTINGS leave the table's capacity at 0, so that a server cannot use one. Pure.
 
+use litequic_testkit::literal::{append_integer, append_string};
+
 /// Indices of the static table (RFC 9204 Appendix A).
 const AUTHORITY: u64 = 0;
 const PATH: u64 = 1;
@@ -35,7 +37,7 @@ pub(super) fn request(authority: &str, path: &str, content_length: Option<u64>, 
     let method = if content_length.is_some() { METHOD_POST } else { METHOD_GET };
     // Indexed, static: 1 1 index(6).
     for index in [method, SCHEME_HTTPS] {
-        integer(0b1100_0000, 6, index, &mut out);
+        append_integer(0b1100_0000, 6, index, &mut out);
     }
     literal(AUTHORITY, authority, &mut out);
     literal(PATH, path, &mut out);
@@ -48,40 +50,17 @@ pub(super) fn request(authority: &str, path: &str, content_length: Option<u64>, 
 
 /// Literal with a static name: 0 1 N=0 T=1 index(4), then the value, not Huffman-coded.
 fn literal(name: u64, value: &str, out: &mut Vec<u8>) {
-    integer(0b0101_0000, 4, name, out);
-    string(0, 7, value, out);
+    append_integer(0b0101_0000, 4, name, out);
+    append_string(0, 7, value, out);
 }
 
 /// An encoded `Priority` field (RFC 9218 §5), whose name is not in the static table.
 pub(super) fn priority(value: &str) -> Vec<u8> {
     let mut out = Vec::new();
     // Literal with a literal name: 0 0 1 N=0 H=0 length(3), the name, then the value, neither Huffman-coded.
-    string(0b0010_0000, 3, "priority", &mut out);
-    string(0, 7, value, &mut out);
+    append_string(0b0010_0000, 3, "priority", &mut out);
+    append_string(0, 7, value, &mut out);
     out
-}
-
-/// A string, not Huffman-coded (RFC 7541 §5.2), whose length has a prefix.
-fn string(pattern: u8, bits: u32, text: &str, out: &mut Vec<u8>) {
-    integer(pattern, bits, text.len() as u64, out);
-    out.extend_from_slice(text.as_bytes());
-}
-
-/// An integer with a prefix (RFC 7541 §5.1).
-#[expect(clippy::cast_possible_truncation, reason = "each has checked")]
-fn integer(pattern: u8, bits: u32, value: u64, out: &mut Vec<u8>) {
-    let limit = (1u64 << bits) - 1;
-    if value < limit {
-        out.push(pattern | value as u8);
-        return;
-    }
-    out.push(pattern | limit as u8);
-    let mut rest = value - limit;
-    while rest >= 0x80 {
-        out.push(rest as u8 | 0x80);
-        rest >>= 7;
-    }
-    out.push(rest as u8);
 }
 
 /// The content of a response's field section.
@@ -232,6 +211,12 @@ fn huffman_digits(bytes: &[u8]) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
+    /// Bytes of text in ones and zeros.
+    fn packed(bits: &str) -> Vec<u8> {
+        let byte = |bits| u8::from_str_radix(std::str::from_utf8(bits).unwrap(), 2).unwrap();
+        bits.as_bytes().chunks(8).map(byte).collect()
+    }
+
     #[test]
     fn a_request_is_encoded_with_the_static_table_alone() {
         let section = request("localhost", "/a", None, &[]);
@@ -256,11 +241,7 @@ mod tests {
         assert_eq!(response(b"\x00\x00\x27\x00:status\x03418"), expect(418, None));
         // 1048576 in Huffman code: 00001 00000 011010 011110 011011 011101 011100 + padding.
         let bits = "0000100000011010011110011011011101011100";
-        let bytes: Vec<u8> = bits
-            .as_bytes()
-            .chunks(8)
-            .map(|c| u8::from_str_radix(std::str::from_utf8(c).unwrap(), 2).unwrap())
-            .collect();
+        let bytes = packed(bits);
         let mut section = b"\x00\x00\xd9\x54".to_vec();
         section.push(0x80 | u8::try_from(bytes.len()).unwrap());
         section.extend(bytes);
@@ -275,12 +256,7 @@ mod tests {
             while bits.len() % 8 != 0 {
                 bits.push('1');
             }
-            let bytes: Vec<u8> = bits
-                .as_bytes()
-                .chunks(8)
-                .map(|c| u8::from_str_radix(std::str::from_utf8(c).unwrap(), 2).unwrap())
-                .collect();
-            assert_eq!(huffman_digits(&bytes), Some(vec![b'1'; count]), "{count}");
+            assert_eq!(huffman_digits(&packed(&bits)), Some(vec![b'1'; count]), "{count}");
         }
         assert_eq!(huffman_digits(&[0xff; 2]), None);
     }

@@ -3,29 +3,24 @@
 use super::{
     super::check::Digest,
     fields::{self, Head},
+};
+use litequic_testkit::{
+    h3::{DATA, GOAWAY, HEADERS, SETTINGS},
     varint,
 };
-
-const DATA: u64 = 0x0;
-const HEADERS: u64 = 0x1;
-const SETTINGS: u64 = 0x4;
-const GOAWAY: u64 = 0x7;
 
 /// A field section longer than this is refused: no server that is measured sends one.
 const LONGEST_SECTION: u64 = 64 * 1024;
 
-/// The control stream's beginning: its type, and SETTINGS that change no default (no dynamic table).
-pub(super) const CONTROL_STREAM: [u8; 3] = [0x00, 0x04, 0x00];
-
 /// HEADERS with `section`, and the frame header of a body of `body` bytes.
 pub(super) fn request(section: &[u8], body: Option<u64>) -> Vec<u8> {
     let mut out = Vec::with_capacity(section.len() + 16);
-    varint::encode(HEADERS, &mut out);
-    varint::encode(section.len() as u64, &mut out);
+    varint::append(HEADERS, &mut out);
+    varint::append(section.len() as u64, &mut out);
     out.extend_from_slice(section);
     if let Some(length) = body.filter(|length| *length > 0) {
-        varint::encode(DATA, &mut out);
-        varint::encode(length, &mut out);
+        varint::append(DATA, &mut out);
+        varint::append(length, &mut out);
     }
     out
 }
@@ -87,8 +82,8 @@ impl Frames {
         while let Some((byte, rest)) = bytes.split_first() {
             self.partial.push(*byte);
             *bytes = rest;
-            let Some((kind, used)) = varint::decode(&self.partial) else { continue };
-            let Some((length, _)) = varint::decode(self.partial.get(used..).unwrap_or_default()) else { continue };
+            let Some((kind, behind)) = varint::decode(&self.partial) else { continue };
+            let Some((length, _)) = varint::decode(behind) else { continue };
             self.partial.clear();
             if matches!(kind, HEADERS | SETTINGS | GOAWAY) && length > LONGEST_SECTION {
                 return Err(format!("a frame of type {kind} is {length} bytes long"));

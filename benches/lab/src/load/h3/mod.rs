@@ -6,7 +6,6 @@ mod frames;
 mod path;
 mod socket;
 mod threshold;
-mod varint;
 
 use super::{
     arguments::{AckThreshold, Arguments, Kind, Switch},

@@ -3,8 +3,9 @@
 //! decryption and quinn's parser: from then on quinn itself counts, and keeps its max_ack_delay. For the server nothing
 //! may change that: the extension is not announced to it. The same place counts packets, independently of quinn.
 
-use super::{super::arguments::AckThreshold, varint};
+use super::super::arguments::AckThreshold;
 use bytes::BytesMut;
+use litequic_testkit::varint;
 use quinn_proto::{
     ConnectError, ConnectionId, Side, TransportError,
     crypto::{
@@ -118,12 +119,12 @@ fn without_min_ack_delay(params: &TransportParameters) -> TransportParameters {
     params.write(&mut bytes);
     let mut kept = Vec::with_capacity(bytes.len());
     let mut rest = bytes.as_slice();
-    while let Some((id, used)) = varint::decode(rest) {
-        let length = varint::decode(rest.get(used..).unwrap_or_default());
-        let whole = length.and_then(|(length, digits)| usize::try_from(length).ok()?.checked_add(used + digits));
-        let Some((parameter, after)) = whole.and_then(|whole| rest.split_at_checked(whole)) else { break };
+    while let Some((id, behind)) = varint::decode(rest)
+        && let Some((length, behind)) = varint::decode(behind)
+        && let Some(after) = usize::try_from(length).ok().and_then(|length| behind.get(length..))
+    {
         if id != MIN_ACK_DELAY {
-            kept.extend_from_slice(parameter);
+            kept.extend_from_slice(rest.get(..rest.len() - after.len()).unwrap_or_default());
         }
         rest = after;
     }
@@ -139,7 +140,7 @@ fn ack_frequency(packets: u32, gaps_at_once: bool) -> Vec<u8> {
     for value in
         [ACK_FREQUENCY, SEQUENCE_NUMBER, u64::from(packets.saturating_sub(1)), MAX_ACK_DELAY_US, reordering_threshold]
     {
-        varint::encode(value, &mut frame);
+        varint::append(value, &mut frame);
     }
     frame
 }

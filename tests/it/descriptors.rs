@@ -130,7 +130,7 @@ async fn with_1024_descriptors_a_silent_source_locks_no_other_out() {
     const REFUSED: &str = "litequic_limit_reached_total{limit=\"max_connections\"} ";
     app::raise_open_files().unwrap();
     let setup = Setup::new();
-    let process = start(&setup, (1_024, 1_024), "listen.workers = 2\nlimits.by_source = true").await;
+    let process = start(&setup, (1_024, 1_024), "listen.workers = 2").await;
     let server = process.address();
     let mut held = JoinSet::new();
     for _ in 0..CONNECTIONS {

@@ -69,7 +69,7 @@ metrics! {
                 "A connection from `listen.proxy_protocol_from` had no such header, or a malformed one; connections \
                  to `listen.redirect` count too.",
             tcp_handshakes_evicted [reason: "evicted"]
-                "litequic closed an incomplete handshake to make room for another client: `limits.max_handshakes` or \
+                "litequic closed an incomplete handshake to make room for another client: the limit of handshakes or \
                     `max_connections` was reached, or memory is short.",
             tcp_handshakes_operator [reason: "operator"] "The operator closed connections of its client: `ctl close`.",
         }

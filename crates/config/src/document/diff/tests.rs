@@ -154,7 +154,7 @@ fn every_change_is_listed_with_its_key() {
         ),
         (|config| config.routes.push(RouteConfig::catch_all("packager")), &["routes: + */#2"]),
         (|config| config.routes[0].upgrade.clear(), &["routes[0].upgrade: websocket → none"]),
-        (|config| config.limits.max_tunnels = 0, &["limits.max_tunnels: 10000 → 0"]),
+        (|config| config.limits.max_streams = 1, &["limits.max_streams: 128 → 1"]),
         (
             |config| {
                 config.routes[0].target = RouteTarget::Origin("packager".into());

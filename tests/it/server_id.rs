@@ -178,7 +178,7 @@ async fn a_reload_shows_the_server_id_and_when_former_ids_end() {
     let admin = free_tcp_port();
     let configure = |server_id: &str| format!("listen.workers = 1\nadmin.listen = \"127.0.0.1:{admin}\"\n{server_id}");
     let server_id = |rotation: u8, more: &str| {
-        configure(&format!("listen.server_id = {{ base64 = \"AQIDBAUGBwg=\", rotation = {rotation}{more} }}"))
+        configure(&format!("listen.server_id = {{ id = \"AQIDBAUGBwg=\", rotation = {rotation}{more} }}"))
     };
     let origin = origin::demo().await;
     setup.configure(origin, &server_id(0, ""));
@@ -210,13 +210,13 @@ async fn a_reload_shows_the_server_id_and_when_former_ids_end() {
     setup.client().await;
 
     // One ID under one rotation has two meanings.
-    setup.configure(origin, &configure("listen.server_id = { hex = \"0102030405060709\", rotation = 1 }"));
+    setup.configure(origin, &configure("listen.server_id = { id = \"0x0102030405060709\", rotation = 1 }"));
     let (_, answer) = ask(admin, "POST /reload").await;
-    assert!(answer.contains("listen.server_id.hex: none → 0x0102030405060709"), "{answer}");
+    assert!(answer.contains("listen.server_id.id: 0x0102030405060708 → 0x0102030405060709"), "{answer}");
     process.await_stderr("change listen.server_id.rotation too");
 
     // Lengths need a restart.
-    setup.configure(origin, &configure("listen.server_id.hex = \"01\""));
+    setup.configure(origin, &configure("listen.server_id.id = \"0x01\""));
     let (_, answer) = ask(admin, "POST /reload").await;
     assert!(answer.contains("listen.server_id: 0x0102030405060709 in 16 bytes"), "{answer}");
     assert!(answer.contains("(needs a restart)"), "{answer}");
@@ -229,7 +229,7 @@ async fn a_reload_shows_the_server_id_and_when_former_ids_end() {
 fn a_key_that_cannot_be_used_is_named_with_its_place() {
     let setup = Setup::new();
     let origin = (Ipv4Addr::LOCALHOST, 80).into();
-    setup.configure(origin, "listen.server_id = { hex = \"01\", key_file = \"quic-lb.key\" }");
+    setup.configure(origin, "listen.server_id = { id = \"0x01\", key_file = \"quic-lb.key\" }");
     let cases = [
         (None, "listen.server_id.key_file = \"quic-lb.key\": cannot read "),
         (

@@ -18,7 +18,11 @@ const fn removed_key(section: &'static str, name: &'static str, now: &'static st
 /// Removed keys in the order of the reference. `origin` stands for `origins.NAME` as well.
 const REMOVED_KEYS: &[RemovedKey] = &[
     removed_key("listen", "congestion", "litequic.congestion for every address"),
+    removed_key("listen.server_id", "address", "listen.server_id.id, in the same form"),
+    removed_key("listen.server_id", "base64", "listen.server_id.id, in the same form"),
+    removed_key("listen.server_id", "hex", "listen.server_id.id, with 0x in front"),
     removed_key("listen.server_id", "lifetime", "always one day"),
+    removed_key("listen.server_id", "nonce_bytes", "what is left of 16 bytes, at least 7, or 8 with key_file"),
     removed_key("origin", "check_idle", "always \"unrepeatable\""),
     removed_key("origin", "dns_interval", "30 s, or laboratory.dns_interval in experiments"),
     removed_key("origin", "max_age", "always one hour; origin.max_requests closes connections sooner"),

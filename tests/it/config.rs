@@ -173,7 +173,6 @@ fn an_authority_makes_certificates_required_where_no_route_says_otherwise() {
         ca: Some("/etc/ca.crt".into()),
         crl: Some("/tls/ca.crl".into()),
         verify: VerifyMode::Required,
-        chain: true,
     };
     assert_eq!(config.client_certificates, expected);
     let said: Vec<_> = config.routes.iter().map(|route| route.client_certificate).collect();

@@ -9,7 +9,6 @@ use crate::support::{
     tunnel::HttpVersion,
     within,
 };
-use litequic_config::TraceProtocol;
 use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 use tokio::time::sleep;
 
@@ -36,7 +35,6 @@ async fn after_one(is_grpc: bool, script: Vec<Manner>) -> (Litequic, Collector, 
     let collector = Collector::start(is_grpc, script).await;
     let origin = Always::new(Always::EMPTY_200).await;
     let litequic = tracing(origin.address, &collector, |config| {
-        config.traces.protocol = if is_grpc { TraceProtocol::Grpc } else { TraceProtocol::Http };
         config.traces.timeout = Duration::from_millis(500);
     })
     .await;

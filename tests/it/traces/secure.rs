@@ -6,7 +6,6 @@ use crate::{
     secure_origins::server,
     support::{collector::Collector, origin::Always, proxy::Litequic, tunnel::HttpVersion},
 };
-use litequic_config::TraceProtocol;
 use rustls::{
     ServerConfig,
     pki_types::{PrivateKeyDer, pem::PemObject},
@@ -31,8 +30,7 @@ fn acceptor(certificate: &Shown, protocol: &str) -> TlsAcceptor {
 /// litequic whose traces go to `collector` over TLS, of which it trusts what `ca` has.
 async fn traced_to(origin: &Always, collector: &Collector, is_grpc: bool, ca: &Path) -> Litequic {
     Litequic::start(origin.address, |config| {
-        traced(config, &collector.url().replace("http:", "https:"));
-        config.traces.protocol = if is_grpc { TraceProtocol::Grpc } else { TraceProtocol::Http };
+        traced(config, &collector.url().replace("://", "s://"));
         config.traces.ca = Some(ca.to_owned());
     })
     .await

@@ -17,6 +17,7 @@ const fn removed_key(section: &'static str, name: &'static str, now: &'static st
 
 /// Removed keys in the order of the reference. `origin` stands for `origins.NAME` as well.
 const REMOVED_KEYS: &[RemovedKey] = &[
+    removed_key("client_certificates", "chain", "false; origins get Client-Cert alone"),
     removed_key("listen", "congestion", "litequic.congestion for every address"),
     removed_key("listen.server_id", "address", "listen.server_id.id, in the same form"),
     removed_key("listen.server_id", "base64", "listen.server_id.id, in the same form"),
@@ -39,6 +40,7 @@ const REMOVED_KEYS: &[RemovedKey] = &[
         "users_keep_authorization",
         "always false: an application that reads passwords itself needs no users",
     ),
+    removed_key("routes[].auth", "to_client", "Set-Cookie alone"),
     removed_key("limits", "max_requests", "1,000,000"),
     removed_key("limits", "by_source", "true; limits.source_exempt = [\"0.0.0.0/0\", \"::/0\"] is what false was"),
     removed_key("limits", "max_handshakes", "a tenth of limits.max_connections, at least 64"),
@@ -59,6 +61,9 @@ const REMOVED_KEYS: &[RemovedKey] = &[
     removed_key("timeouts", "lingering", "30 s, and 64 MiB at most"),
     removed_key("timeouts", "tunnel_half_closed", "30 s"),
     removed_key("traces", "max_per_second", "1,000 of each worker"),
+    removed_key("traces", "protocol", "the scheme of traces.endpoint: http, https, grpc or grpcs"),
+    removed_key("traces", "query", "false; the access log has the query"),
+    removed_key("traces", "service_name", "\"service.name\" in traces.attributes"),
     removed_key("traces", "timeout", "10 s"),
     removed_key("limits", "source_ipv4_prefix", "32, or laboratory.source_ipv4_prefix in experiments"),
 ];
@@ -68,6 +73,7 @@ pub(crate) fn removed_hint(section: &str, name: &str) -> Option<String> {
     let table = match section.split(['.', '[']).next().unwrap_or_default() {
         "origins" if section.split('.').count() == 2 => "origin",
         "routes" if section.ends_with(']') => "routes[]",
+        "routes" if section.ends_with("].auth") => "routes[].auth",
         _ => section,
     };
     let found = REMOVED_KEYS.iter().find(|key| key.section == table && key.name == name)?;

@@ -175,7 +175,7 @@ impl Proxy {
             Some(auth) => match Box::pin(self.check_auth(routed, auth, head)).await? {
                 (CheckedAuth::Admitted(mut fields), took) => {
                     granted.append(&mut fields.to_origin);
-                    given = Some(fields).filter(|fields| !fields.to_client.is_empty());
+                    given = Some(fields).filter(|fields| !fields.cookies.is_empty());
                     took
                 }
                 (CheckedAuth::Answered(answer), _) => return Ok(answer),

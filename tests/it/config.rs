@@ -3,7 +3,7 @@
 use litequic::cli::check;
 use litequic_config::{
     self as config, AckFrequency, Balance, ClientCertificates, Config, Congestion, Io, Limits, Listen, LiteQuic,
-    Network, PathReading, RateLimit, RateLimitBy, RouteConfig, RouteTarget, Sticky, StickyBy, ValuePattern, VerifyMode,
+    Network, PathReading, RateLimit, RateLimitBy, RouteConfig, RouteTarget, Sticky, ValuePattern, VerifyMode,
     WorkerCount,
 };
 use proptest::prelude::*;
@@ -137,7 +137,6 @@ fn the_full_example_has_every_key_that_has_a_default() {
             "routes[]",
             "origins.NAME",
             "origin.health.",
-            "origin.sticky.",
             "origin.tls.",
             "listen.server_id.",
         ]
@@ -385,14 +384,10 @@ fn servers_have_weights_and_may_be_backups() {
     assert_eq!(servers("origin"), expected);
     assert_eq!(servers("tables"), ["http://10.0.0.7:80", "http://10.0.0.8:80 weight=256"]);
     assert_eq!(servers("cookies"), ["http://gopher:8080"]);
-    let sticky = |origin: &str| {
-        let Sticky { by, cookie, header } = config.origins[origin].sticky.clone().unwrap();
-        (by, cookie, header.map(|header| header.to_string()))
-    };
-    let cookie = |name: &str| (StickyBy::Cookie, name.to_owned(), None);
-    assert_eq!((sticky("origin"), sticky("cookies")), (cookie("shop_server"), cookie(Sticky::DEFAULT_COOKIE)));
-    assert_eq!(sticky("tables"), (StickyBy::Header, Sticky::DEFAULT_COOKIE.into(), Some("x-user".into())));
-    assert_eq!(sticky("addresses").0, StickyBy::Address);
+    let sticky = |origin: &str| config.origins[origin].sticky.clone().unwrap();
+    assert_eq!((sticky("origin"), sticky("cookies")), (Sticky::Cookie("shop_server".into()), Sticky::default()));
+    assert_eq!(sticky("tables"), Sticky::Header("x-user".parse().unwrap()));
+    assert_eq!(sticky("addresses"), Sticky::Address);
     let seconds = config.origins["origin"].slow_start.map(|time| time.as_secs());
     assert_eq!((seconds, config.origins["tables"].slow_start), (Some(30), None));
 }

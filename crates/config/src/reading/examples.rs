@@ -14,7 +14,6 @@ const TABLE_EXAMPLES: &[(&str, &str)] = &[
     ("log", r#"{ level = "info" }"#),
     ("origin", r#"{ url = "http://127.0.0.1:8080" }"#),
     ("origin.health", r#"{ path = "/healthz" }"#),
-    ("origin.sticky", r#"{ by = "cookie" }"#),
     ("origin.tls", r#"{ name = "app.internal", ca = "ca.pem" }"#),
     ("origins", r#"{ app = { url = "http://127.0.0.1:8080" } }"#),
     ("reload", r#"{ on_change = "certificates" }"#),

@@ -132,16 +132,10 @@ fn the_full_example_has_every_key_that_has_a_default() {
     let mut text = fs::read_to_string(&path).unwrap();
     let renews = std::env::var_os("LITEQUIC_RENEW").is_some();
     for (key, property) in keys() {
-        let shown_elsewhere = [
-            "acme[]",
-            "routes[]",
-            "origins.NAME",
-            "origin.health.",
-            "origin.tls.",
-            "listen.server_id.",
-        ]
-        .iter()
-        .any(|elsewhere| key.starts_with(elsewhere));
+        let shown_elsewhere =
+            ["acme[]", "routes[]", "origins.NAME", "origin.health.", "origin.tls.", "listen.server_id."]
+                .iter()
+                .any(|elsewhere| key.starts_with(elsewhere));
         let Some(default) = property.get("default").filter(|_| !shown_elsewhere) else { continue };
         let table = toml::Value::Table(text.parse().unwrap());
         let found = key.split('.').try_fold(&table, |value, key| value.get(key)).is_some();

@@ -180,7 +180,7 @@ async fn without_descriptors_clients_are_closed_and_later_served_again() {
     let open = open_files(&process);
     set_limit(&process, (0..).find(|number| !open.contains(number)).unwrap().into());
     // A connection that is not closed at once has one of the descriptors that are left, and keeps it: litequic gives
-    // some of its own back at any time, and ends a silent client at `timeouts.handshake`.
+    // some of its own back at any time, and ends a silent client at `timeouts.request_header`.
     let (mut held, mut closed, deadline) = (Vec::new(), 0, Instant::now() + DEADLINE);
     while closed < CLOSED {
         assert!(Instant::now() < deadline, "{closed} were closed, {} are held", held.len());

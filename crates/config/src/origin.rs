@@ -4,8 +4,8 @@ use super::access_log::{Fraction, fraction_kind};
 use super::reserved_fields::{ReservedFields, reserved_fields_key};
 use crate::reading::changes::Changes;
 use crate::reading::name_kinds::{
-    IPV6_PATTERN, NAME_PATTERN, PORT_PATTERN, TOKEN_PATTERN, authority_kind, cookie_name_kind, field_name_kind, parse_host,
-    parse_port, path_kind, split_port,
+    IPV6_PATTERN, NAME_PATTERN, PORT_PATTERN, TOKEN_PATTERN, authority_kind, cookie_name_kind, field_name_kind,
+    parse_host, parse_port, path_kind, split_port,
 };
 use crate::reading::section::ConfigSection;
 use crate::reading::table::{

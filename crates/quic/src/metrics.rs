@@ -20,7 +20,7 @@ metrics! {
             handshakes_failed_alert [reason: "alert"]
                 "The client ended the handshake by a TLS alert: it does not trust litequic's certificate, for example.",
             handshakes_failed_timeout [reason: "timeout"]
-                "The handshake was not complete within `timeouts.handshake`, or no more packets arrived.",
+                "The handshake was not complete within `timeouts.request_header`, or no more packets arrived.",
             handshakes_failed_closed [reason: "closed"] "The client ended the handshake otherwise.",
             handshakes_failed_other [reason: "other"] "Anything else: packets that violate QUIC.",
         }

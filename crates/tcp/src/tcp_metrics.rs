@@ -63,7 +63,7 @@ metrics! {
             tcp_handshakes_tls12_host [reason: "tls12_host"]
                 "A client of TLS 1.2 asked for a host whose clients may present a certificate.",
             tcp_handshakes_timeout [reason: "timeout"]
-                "The handshake, or the header, was not complete within `timeouts.handshake`.",
+                "The handshake, or the header, was not complete within `timeouts.request_header`.",
             tcp_handshakes_closed [reason: "closed"] "The client closed the connection.",
             tcp_handshakes_proxy_header [reason: "proxy_header"]
                 "A connection from `listen.proxy_protocol_from` had no such header, or a malformed one; connections \

@@ -58,6 +58,7 @@ const REMOVED_KEYS: &[RemovedKey] = &[
     removed_key("limits", "connection_receive_buffer", "24/256 of limits.worker_receive_buffer"),
     removed_key("limits", "stream_send_buffer", "a quarter of limits.worker_send_buffer"),
     removed_key("limits", "connection_send_buffer", "a quarter of limits.worker_send_buffer"),
+    removed_key("timeouts", "handshake", "timeouts.request_header, for both"),
     removed_key("timeouts", "lingering", "30 s, and 64 MiB at most"),
     removed_key("timeouts", "tunnel_half_closed", "30 s"),
     removed_key("traces", "max_per_second", "1,000 of each worker"),

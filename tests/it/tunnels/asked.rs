@@ -12,7 +12,6 @@ use crate::support::{
     tls::Tls,
     tunnel::{self, HttpVersion, switch},
 };
-use litequic_config::Config;
 
 #[tokio::test]
 async fn the_origin_is_asked_in_http_1_1_whatever_the_client_speaks() {

@@ -2,7 +2,7 @@
 //! keys are made of the keys read here, so no key is listed twice.
 
 #[cfg(test)]
-mod patterns;
+mod pattern_tests;
 
 use crate::access_log::{self, AccessLog};
 use crate::acme::{self, Acme, Eab};

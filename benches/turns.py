@@ -42,6 +42,7 @@ listen = "127.0.0.1:{admin}"
 [limits]
 max_connections = {most}
 source_exempt = "127.0.0.0/8"
+[laboratory]
 max_handshakes = {most}
 [timeouts]
 idle = "10m"

@@ -28,7 +28,7 @@ pub(super) fn read_collector_tls(config: &Config) -> Result<Option<CollectorTls>
     let files = files
         .map_err(|faults| faults.iter().map(|fault| (TRACES_CA_KEY.into(), fault.to_string())).collect::<Vec<_>>())?;
     let mut config = (**files.verifying_config()).clone();
-    config.alpn_protocols = match traces.protocol {
+    config.alpn_protocols = match endpoint.protocol {
         TraceProtocol::Http => vec![b"http/1.1".to_vec()],
         TraceProtocol::Grpc => vec![b"h2".to_vec()],
     };

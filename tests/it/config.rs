@@ -4,7 +4,7 @@ use crate::support::prelude::*;
 use litequic::cli::check;
 use litequic_config::{
     self as config, AckFrequency, Balance, ClientCertificates, Congestion, Io, Limits, Listen, LiteQuic, Network,
-    PathReading, RateLimit, RateLimitBy, RouteConfig, RouteTarget, Sticky, StickyBy, ValuePattern, VerifyMode,
+    PathReading, RateLimit, RateLimitBy, RouteConfig, RouteTarget, Sticky, ValuePattern, VerifyMode,
     WorkerCount,
 };
 use proptest::prelude::*;
@@ -129,17 +129,10 @@ fn the_full_example_has_every_key_that_has_a_default() {
     let mut text = fs::read_to_string(&path).unwrap();
     let renews = std::env::var_os("LITEQUIC_RENEW").is_some();
     for (key, property) in keys() {
-        let shown_elsewhere = [
-            "acme[]",
-            "routes[]",
-            "origins.NAME",
-            "origin.health.",
-            "origin.sticky.",
-            "origin.tls.",
-            "listen.server_id.",
-        ]
-        .iter()
-        .any(|elsewhere| key.starts_with(elsewhere));
+        let shown_elsewhere =
+            ["acme[]", "routes[]", "origins.NAME", "origin.health.", "origin.tls.", "listen.server_id."]
+                .iter()
+                .any(|elsewhere| key.starts_with(elsewhere));
         let Some(default) = property.get("default").filter(|_| !shown_elsewhere) else { continue };
         let table = toml::Value::Table(text.parse().unwrap());
         let found = key.split('.').try_fold(&table, |value, key| value.get(key)).is_some();
@@ -170,7 +163,6 @@ fn an_authority_makes_certificates_required_where_no_route_says_otherwise() {
         ca: Some("/etc/ca.crt".into()),
         crl: Some("/tls/ca.crl".into()),
         verify: VerifyMode::Required,
-        chain: true,
     };
     assert_eq!(config.client_certificates, expected);
     let said: Vec<_> = config.routes.iter().map(|route| route.client_certificate).collect();
@@ -382,14 +374,10 @@ fn servers_have_weights_and_may_be_backups() {
     assert_eq!(servers("origin"), expected);
     assert_eq!(servers("tables"), ["http://10.0.0.7:80", "http://10.0.0.8:80 weight=256"]);
     assert_eq!(servers("cookies"), ["http://gopher:8080"]);
-    let sticky = |origin: &str| {
-        let Sticky { by, cookie, header } = config.origins[origin].sticky.clone().unwrap();
-        (by, cookie, header.map(|header| header.to_string()))
-    };
-    let cookie = |name: &str| (StickyBy::Cookie, name.to_owned(), None);
-    assert_eq!((sticky("origin"), sticky("cookies")), (cookie("shop_server"), cookie(Sticky::DEFAULT_COOKIE)));
-    assert_eq!(sticky("tables"), (StickyBy::Header, Sticky::DEFAULT_COOKIE.into(), Some("x-user".into())));
-    assert_eq!(sticky("addresses").0, StickyBy::Address);
+    let sticky = |origin: &str| config.origins[origin].sticky.clone().unwrap();
+    assert_eq!((sticky("origin"), sticky("cookies")), (Sticky::Cookie("shop_server".into()), Sticky::default()));
+    assert_eq!(sticky("tables"), Sticky::Header("x-user".parse().unwrap()));
+    assert_eq!(sticky("addresses"), Sticky::Address);
     let seconds = config.origins["origin"].slow_start.map(|time| time.as_secs());
     assert_eq!((seconds, config.origins["tables"].slow_start), (Some(30), None));
 }

@@ -112,7 +112,7 @@ async fn with_1024_descriptors_a_silent_source_locks_no_other_out() {
     const REFUSED: &str = "litequic_limit_reached_total{limit=\"max_connections\"} ";
     app::raise_open_files().unwrap();
     let setup = Setup::new();
-    let process = start(&setup, (1_024, 1_024), "listen.workers = 2\nlimits.by_source = true").await;
+    let process = start(&setup, (1_024, 1_024), "listen.workers = 2").await;
     let server = process.address();
     let mut held = JoinSet::new();
     for _ in 0..CONNECTIONS {
@@ -162,7 +162,7 @@ async fn without_descriptors_clients_are_closed_and_later_served_again() {
     let open = open_files(&process);
     set_limit(&process, (0..).find(|number| !open.contains(number)).unwrap().into());
     // A connection that is not closed at once has one of the descriptors that are left, and keeps it: litequic gives
-    // some of its own back at any time, and ends a silent client at `timeouts.handshake`.
+    // some of its own back at any time, and ends a silent client at `timeouts.request_header`.
     let (mut held, mut closed, deadline) = (Vec::new(), 0, Instant::now() + DEADLINE);
     while closed < CLOSED {
         assert!(Instant::now() < deadline, "{closed} were closed, {} are held", held.len());

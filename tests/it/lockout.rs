@@ -83,7 +83,7 @@ impl Drop for Task {
 /// litequic with few places of each kind, so that an attack on all of them is quick.
 async fn start() -> Litequic {
     Litequic::start(origin::demo().await, |config| {
-        config.sources.limited = true;
+        config.sources.exempt.clear();
         config.admin.probes = Some((Ipv4Addr::LOCALHOST, 0).into());
         (config.limits.max_connections, config.limits.max_handshakes, config.limits.retry_handshakes) = (64, 32, 4);
         for origin in config.origins.values_mut() {
@@ -501,7 +501,7 @@ async fn all_attacks_at_once_of_several_addresses_lock_nobody_out() {
 
 #[tokio::test]
 async fn one_address_uses_everything_while_no_other_waits() {
-    let litequic = Litequic::start(origin::demo().await, |config| config.sources.limited = true).await;
+    let litequic = Litequic::start(origin::demo().await, |config| config.sources.exempt.clear()).await;
     let clients = future::join_all((0..10).map(|_| Client::to(&litequic))).await;
     let answers = clients.iter().flat_map(|client| (0..100).map(|_| client.get("/slow/100")));
     let statuses: Vec<u16> = future::join_all(answers).await.iter().map(|answer| answer.status.as_u16()).collect();

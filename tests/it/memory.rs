@@ -46,7 +46,7 @@ async fn start(gauge: &MemoryGauge) -> Litequic {
     let origin = origin::demo().await;
     Litequic::with_memory(origin, gauge, |config| {
         config.listen.tcp = vec![(Ipv4Addr::LOCALHOST, 0).into()];
-        config.sources.limited = true;
+        config.sources.exempt.clear();
     })
     .await
 }

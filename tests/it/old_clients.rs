@@ -36,7 +36,7 @@ async fn serving_with(min: TlsVersion, keys: &[&'static SignatureAlgorithm]) -> 
     let url = OriginAddress::Tcp { host: demo.ip().to_string(), port: demo.port() };
     let mut config = Config::with_defaults(([127, 0, 0, 1], 0).into(), url, "cert".into(), "key".into());
     config.listen.tls_min = min;
-    config.sources.limited = false;
+    config.sources.exempt = ["0.0.0.0/0", "::/0"].map(|all| all.parse().unwrap()).into();
     Litequic::with_certificates(&config, store, made[0].cert_pem.clone()).await
 }
 

@@ -37,7 +37,7 @@ async fn servers(certificate: &SelfSigned, ids: impl Fn(u8) -> Option<ServerId>)
         let origin = OriginAddress::Tcp { host: origin.ip().to_string(), port: origin.port() };
         let mut config = Config::with_defaults((Ipv4Addr::LOCALHOST, 0).into(), origin, "cert".into(), "key".into());
         config.listen.workers = WorkerCount::Count(2.try_into().unwrap());
-        config.sources.limited = false;
+        config.sources.exempt = ["0.0.0.0/0", "::/0"].map(|all| all.parse().unwrap()).into();
         config.listen.server_id = ids(n);
         let store = CertificateStore::new(certificate.to_loaded_certificate().unwrap(), []);
         servers.push(Litequic::with_certificates(&config, store, certificate.cert_pem.clone()).await);
@@ -169,7 +169,7 @@ async fn a_reload_shows_the_server_id_and_when_former_ids_end() {
     let admin = free_tcp_port();
     let configure = |server_id: &str| format!("listen.workers = 1\nadmin.listen = \"127.0.0.1:{admin}\"\n{server_id}");
     let server_id = |rotation: u8, more: &str| {
-        configure(&format!("listen.server_id = {{ base64 = \"AQIDBAUGBwg=\", rotation = {rotation}{more} }}"))
+        configure(&format!("listen.server_id = {{ id = \"AQIDBAUGBwg=\", rotation = {rotation}{more} }}"))
     };
     let origin = origin::demo().await;
     setup.configure(origin, &server_id(0, ""));
@@ -201,13 +201,13 @@ async fn a_reload_shows_the_server_id_and_when_former_ids_end() {
     setup.client().await;
 
     // One ID under one rotation has two meanings.
-    setup.configure(origin, &configure("listen.server_id = { hex = \"0102030405060709\", rotation = 1 }"));
+    setup.configure(origin, &configure("listen.server_id = { id = \"0x0102030405060709\", rotation = 1 }"));
     let (_, answer) = ask(admin, "POST /reload").await;
-    assert!(answer.contains("listen.server_id.hex: none → 0x0102030405060709"), "{answer}");
+    assert!(answer.contains("listen.server_id.id: 0x0102030405060708 → 0x0102030405060709"), "{answer}");
     process.await_stderr("change listen.server_id.rotation too");
 
     // Lengths need a restart.
-    setup.configure(origin, &configure("listen.server_id.hex = \"01\""));
+    setup.configure(origin, &configure("listen.server_id.id = \"0x01\""));
     let (_, answer) = ask(admin, "POST /reload").await;
     assert!(answer.contains("listen.server_id: 0x0102030405060709 in 16 bytes"), "{answer}");
     assert!(answer.contains("(needs a restart)"), "{answer}");
@@ -220,7 +220,7 @@ async fn a_reload_shows_the_server_id_and_when_former_ids_end() {
 fn a_key_that_cannot_be_used_is_named_with_its_place() {
     let setup = Setup::new();
     let origin = (Ipv4Addr::LOCALHOST, 80).into();
-    setup.configure(origin, "listen.server_id = { hex = \"01\", key_file = \"quic-lb.key\" }");
+    setup.configure(origin, "listen.server_id = { id = \"0x01\", key_file = \"quic-lb.key\" }");
     let cases = [
         (None, "listen.server_id.key_file = \"quic-lb.key\": cannot read "),
         (

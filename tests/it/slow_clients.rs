@@ -20,7 +20,7 @@ fn post(path: &str) -> Vec<u8> {
 
 #[tokio::test]
 async fn uploads_below_the_minimum_rate_are_408_over_each_protocol() {
-    let edit = |config: &mut Config| (config.limits.min_upload_rate, config.limits.rate_grace) = (FAST, SHORT);
+    let edit = |config: &mut Config| (config.limits.min_rate, config.limits.rate_grace) = (FAST, SHORT);
     beside_a_bystander(origin::demo().await, edit, async |litequic, _| {
         let slow =
             |expected| counts(litequic, "min_upload_rate", |worker| worker.shared.limit_upload_rate.get(), expected);
@@ -51,7 +51,7 @@ async fn uploads_below_the_minimum_rate_are_408_over_each_protocol() {
 
 #[tokio::test]
 async fn downloads_below_the_minimum_rate_are_reset_and_their_connection_goes_on() {
-    let edit = |config: &mut Config| (config.limits.min_download_rate, config.limits.rate_grace) = (FAST, SHORT);
+    let edit = |config: &mut Config| (config.limits.min_rate, config.limits.rate_grace) = (FAST, SHORT);
     beside_a_bystander(origin::demo().await, edit, async |litequic, _| {
         let slow = |expected| {
             counts(litequic, "min_download_rate", |worker| worker.shared.limit_download_rate.get(), expected)

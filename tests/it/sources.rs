@@ -21,7 +21,7 @@ const MOST: u32 = 32;
 const IDLE: Duration = Duration::from_millis(1_100);
 
 fn limited(config: &mut Config) {
-    config.sources.limited = true;
+    config.sources.exempt.clear();
 }
 
 fn network(address: Ipv4Addr) -> Network {

@@ -13,7 +13,7 @@ use http::{HeaderMap, Request};
 use http_body_util::{BodyExt, Empty};
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use litequic_config::{Network, OriginServer, Sticky, StickyBy, WorkerCount};
+use litequic_config::{Network, OriginServer, Sticky, WorkerCount};
 use tokio::{
     net::{TcpListener, TcpStream},
     task::{JoinHandle, JoinSet},
@@ -264,8 +264,7 @@ async fn a_hash_keeps_clients(field: &str, users: &[String], edit: impl FnOnce(&
 async fn affinity_by_header_field_returns_after_the_server_recovers() {
     let users: Vec<_> = (0..40).map(|user| format!("user-{user}")).collect();
     a_hash_keeps_clients("x-user", &users, |config| {
-        let header = Some("x-user".parse().unwrap());
-        origin(config).sticky = Some(Sticky { by: StickyBy::Header, header, ..Sticky::default() });
+        origin(config).sticky = Some(Sticky::Header("x-user".parse().unwrap()));
     })
     .await;
 }
@@ -275,7 +274,7 @@ async fn affinity_by_forwarded_address_returns_after_the_server_recovers() {
     let users: Vec<_> = (0..40).map(|user| format!("192.0.2.{user}")).collect();
     a_hash_keeps_clients("x-forwarded-for", &users, |config| {
         config.trusted_proxies = vec![Network { address: Ipv4Addr::LOCALHOST.into(), prefix: 32 }];
-        origin(config).sticky = Some(Sticky { by: StickyBy::Address, ..Sticky::default() });
+        origin(config).sticky = Some(Sticky::Address);
     })
     .await;
 }

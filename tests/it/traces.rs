@@ -15,7 +15,7 @@ use crate::support::{
     tunnel::HttpVersion,
 };
 use bytes::Bytes;
-use litequic_config::{Fraction, Network, TraceParent, TraceProtocol};
+use litequic_config::{Fraction, Network, TraceParent};
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00f067aa0ba902b7";
@@ -109,14 +109,9 @@ async fn answered(script: &Script, answer: &str) -> Head {
 #[tokio::test]
 async fn requests_of_each_protocol_and_their_attempts_are_spans() {
     for (version, number) in HttpVersion::ALL.into_iter().zip(["1.1", "2", "3"]) {
-        for protocol in [TraceProtocol::Http, TraceProtocol::Grpc] {
-            let collector = match protocol {
-                TraceProtocol::Http => Collector::http().await,
-                TraceProtocol::Grpc => Collector::grpc().await,
-            };
+        for collector in [Collector::http().await, Collector::grpc().await] {
             let script = Script::new().await;
             let litequic = tracing(script.address, &collector, |config| {
-                config.traces.protocol = protocol;
                 config.traces.attributes = vec![("deployment.environment.name".into(), "test".into())];
                 config.traces.headers = vec![("x-token".parse().unwrap(), "secret".parse().unwrap())];
             })

@@ -160,9 +160,8 @@ fn the_reference_is_what_the_program_says_of_itself() {
 /// Every key of `[limits]` and `[timeouts]`, and the bounds of an origin.
 #[test]
 fn every_limit_has_a_metric_that_counts_it() {
-    // Not limits of clients: how long a drain goes on. Part of other limits, which are counted: what
-    // a source is.
-    let exempt = ["timeouts.drain_grace", "timeouts.drain", "limits.source_ipv6_prefix", "limits.source_exempt"];
+    // Not limits of clients: how long a drain goes on.
+    let exempt = ["timeouts.drain_grace", "timeouts.drain"];
     let schema = config::json_schema();
     let keys = |section: &str| {
         let properties = schema["properties"][section]["properties"].as_object().unwrap();

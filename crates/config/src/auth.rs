@@ -1,13 +1,13 @@
 //! Defines `routes[].auth`: sign-in by another server.
 
 use super::origin::request_target_kind;
-use super::rules::{request_field_fault, response_field_fault};
+use super::rules::request_field_fault;
 use crate::reading::name_kinds::origin_name_kind;
 use crate::reading::rule_readers::{parse_rule_field, read_optional_table};
 use crate::reading::section::ConfigSection;
 use crate::reading::table::{KeyTable as _, keys, list_key, required_key};
 use crate::reading::value_kinds::{ValueKind, text_kind};
-use http::{HeaderName, header};
+use http::HeaderName;
 
 /// Fields for a user's identity that authentication servers send, although litequic reserves the names `x-forwarded-*`.
 const IDENTITY_FIELDS: [&str; 5] = [
@@ -31,16 +31,11 @@ keys! {
         /// Fields of the auth server's response that the route's origin gets. Fields of these names, in any spelling,
         /// are removed from the client's request.
         copy: Vec<HeaderName> = Vec::new(), list_key(copied_field_kind(), 0..=Self::MAX_FIELDS);
-
-        // A server that renews a session by a cookie accepts the former cookie no more: a lost one ends the session.
-        /// Fields of the auth server's 2xx response that the client gets with the response to its request, which
-        /// becomes `Cache-Control: private` if one of them is `Set-Cookie`.
-        to_client: Vec<HeaderName> = vec![header::SET_COOKIE], list_key(client_field_kind(), 0..=Self::MAX_FIELDS);
     }
 }
 
 impl Auth {
-    /// Number of fields in `copy` and in `to_client`: each request is searched for all of them.
+    /// Number of fields in `copy`: each request is searched for all of them.
     pub const MAX_FIELDS: usize = 16;
 }
 
@@ -48,11 +43,9 @@ impl Auth {
 pub(crate) fn read_auth(section: &mut ConfigSection<'_>, key: &str, about: &str) -> Option<Auth> {
     read_optional_table(section, key, about, |section| {
         let auth = Auth::read_table(section);
-        for (key, names) in [("copy", &auth.copy), ("to_client", &auth.to_client)] {
-            for (n, name) in names.iter().enumerate() {
-                if names.iter().take(n).any(|other| other == name) {
-                    section.note_list_fault(key, n, "is listed twice");
-                }
+        for (n, name) in auth.copy.iter().enumerate() {
+            if auth.copy.iter().take(n).any(|other| other == name) {
+                section.note_list_fault("copy", n, "is listed twice");
             }
         }
         auth
@@ -60,16 +53,8 @@ pub(crate) fn read_auth(section: &mut ConfigSection<'_>, key: &str, about: &str)
 }
 
 pub(crate) fn format_auth(auth: &Option<Auth>) -> String {
-    let Some(Auth { origin, path, copy, to_client }) = auth else { return "none".into() };
-    let copied = copy.iter().map(|name| format!(", copy {name}"));
-    let to_client = to_client.iter().map(|name| format!(", to_client {name}"));
-    format!("{origin} {path}{}", copied.chain(to_client).collect::<String>())
-}
-
-/// Name of a field that the client gets from the authentication server.
-fn client_field_kind() -> ValueKind<HeaderName> {
-    let parse = |text: String| parse_rule_field(&text, response_field_fault);
-    text_kind("a field's name, such as \"Set-Cookie\"", parse, ToString::to_string)
+    let Some(Auth { origin, path, copy }) = auth else { return "none".into() };
+    format!("{origin} {path}{}", copy.iter().map(|name| format!(", copy {name}")).collect::<String>())
 }
 
 /// Name of a field that is copied from the authentication server to the origin.

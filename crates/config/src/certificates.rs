@@ -5,7 +5,7 @@ use crate::reading::{
     name_kinds::path_kind,
     section::ConfigSection,
     table::{KeyTable as _, derived_default, file_key, keys, required_file_key},
-    value_kinds::{boolean_kind, one_of},
+    value_kinds::one_of,
 };
 use std::path::PathBuf;
 
@@ -39,9 +39,6 @@ keys! {
         /// Whether clients present a certificate, on routes without their own `client_certificate`. By default
         /// `required` if `ca` is set.
         verify: VerifyMode = VerifyMode::None, derived_default(one_of(VerifyMode::NAMES));
-
-        /// Whether the origin gets `Client-Cert-Chain` beside `Client-Cert`.
-        chain: bool = false, boolean_kind();
     }
 }
 
@@ -68,7 +65,7 @@ pub(super) fn read_client_certificates(section: &mut ConfigSection<'_>) -> (Clie
     let has_ca = section.has_key("ca");
     if !has_ca {
         let asks = certificates.verify != VerifyMode::None;
-        let useless = [("verify", asks), ("crl", true), ("chain", certificates.chain)];
+        let useless = [("verify", asks), ("crl", true)];
         for (key, _) in useless.into_iter().filter(|(_, is_useless)| *is_useless) {
             section.note_fault(key, "has no effect without client_certificates.ca", Some(EXPECTED_CA), None);
         }

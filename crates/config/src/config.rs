@@ -76,7 +76,7 @@ pub struct Config {
 impl Config {
     /// Whether any route permits a protocol upgrade.
     pub fn permits_tunnels(&self) -> bool {
-        self.limits.max_tunnels > 0 && self.routes.iter().any(|route| !route.upgrade.is_empty())
+        self.routes.iter().any(|route| !route.upgrade.is_empty())
     }
 
     /// Whether a route sends requests to the origin `name`, or has it decide about them (`auth`).

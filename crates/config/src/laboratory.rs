@@ -17,6 +17,9 @@ keys! {
     /// Values that replace constants in experiments: `[laboratory]`.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Laboratory {
+        /// [`Limits::max_handshakes`].
+        max_handshakes: Option<u32> = None, optional_key(number_kind(COUNT_RANGE), UNSET_TEXT);
+
         /// [`Limits::max_control_frames`].
         max_control_frames: Option<u32> = None, optional_key(number_kind(COUNT_RANGE), UNSET_TEXT);
 
@@ -52,6 +55,7 @@ impl Laboratory {
         origins: impl Iterator<Item = &'o mut OriginConfig>,
     ) {
         let Self {
+            max_handshakes,
             max_control_frames,
             max_small_frames,
             max_resets,
@@ -60,6 +64,7 @@ impl Laboratory {
             dns_interval,
             request_buffer,
         } = self;
+        *limits = limits.with_max_handshakes(max_handshakes.unwrap_or(limits.max_handshakes));
         limits.max_control_frames = max_control_frames.unwrap_or(limits.max_control_frames);
         limits.max_small_frames = max_small_frames.unwrap_or(limits.max_small_frames);
         limits.max_resets = max_resets.unwrap_or(limits.max_resets);

@@ -5,8 +5,7 @@ use crate::reading::name_kinds::{MAX_NETWORKS, network_kind};
 use crate::reading::section::ConfigSection;
 use crate::reading::table::{KeyTable as _, fixed_value, keys, list_key};
 use crate::reading::value_kinds::{
-    BODY_BYTES_RANGE, COUNT_OR_ZERO_RANGE, COUNT_RANGE, GIB, KIB, MIB, RawValue, ValueKind, boolean_kind, number_kind,
-    or_none, size_kind,
+    BODY_BYTES_RANGE, COUNT_RANGE, GIB, KIB, MIB, RawValue, ValueKind, number_kind, or_none, size_kind,
 };
 use litequic_base::network::Network;
 use serde_json::json;
@@ -33,31 +32,28 @@ keys! {
         // About what one core serves; each idle connection takes about 10 KiB.
         /// Connections of a worker: this many over QUIC, and as many over TCP. When fifteen sixteenths are open, each
         /// new connection of another source ends an idle connection of the source that has the most; a further
-        /// connection of that source itself is rejected (CONNECTION_REFUSED).
+        /// connection of that source itself is rejected (CONNECTION_REFUSED). A tenth of this number, at least 64,
+        /// may be in their handshake. From an eighth of these on, and while less than an eighth of `max_connections`
+        /// is left, a QUIC client has to validate its address by a Retry. Half of the number may be tunnels
+        /// (WebSocket and other upgrades).
         max_connections: u32 = 20_000, number_kind(COUNT_RANGE), counted;
 
-        // A core does a few thousand handshakes a second: 256 in flight are more than a round trip's worth.
+        // A core does a few thousand handshakes a second: 250 in flight are more than a round trip's worth.
         /// Handshakes in flight of a worker from which on a client has to validate its address by a Retry: an eighth of
         /// `max_handshakes`. With 0 always.
-        retry_handshakes: u32 = 256, fixed_value(), no_key;
+        retry_handshakes: u32 = 250, fixed_value(), no_key;
 
         // A flood with forged addresses never passes Retry; one with real addresses is stopped by this limit.
-        /// Handshakes in flight of a worker. At the limit, Initials are dropped. From an eighth of the limit on, and
-        /// while less than an eighth of `max_connections` is left, a client has to validate its address by a Retry. The
-        /// last eighth is for sources that have no handshake in flight. Over TCP, the oldest handshake of the source
-        /// that has the most ends, to make room.
-        max_handshakes: u32 = 2_048, number_kind(COUNT_RANGE), counted;
+        /// Handshakes in flight of a worker, over QUIC and TCP each: a tenth of `max_connections`, at least 64.
+        max_handshakes: u32 = 2_000, fixed_value(), no_key;
 
         // The default of nginx, and above the 100 of RFC 9114 §6.1.
         /// Requests in flight on a connection (`initial_max_streams_bidi`). A client waits for a free stream.
         max_streams: u32 = 128, number_kind(STREAMS_RANGE), counted;
 
-        // Half of the connections; a tunnel has 16 KiB of buffers, and as much again in QUIC or TLS.
-        /// Open tunnels (WebSocket and other upgrades) of a worker. A further one ends a tunnel of the source that has
-        /// the most, if that was silent for ten seconds, or for a part of them by how many more tunnels the source has;
-        /// if there is none, the request is answered 503. 0 disables tunnels.
-        /// A tunnel also counts as a request (`max_streams`), but not as one of the origin's `max_connections`.
-        max_tunnels: u32 = 10_000, number_kind(COUNT_OR_ZERO_RANGE), counted_by("litequic_tunnels_refused_total");
+        // A tunnel has 16 KiB of buffers, and as much again in QUIC or TLS.
+        /// Open tunnels of a worker: half of `max_connections`, at least one.
+        max_tunnels: u32 = 10_000, fixed_value(), no_key;
 
         // Connections do not live for ever, so that load spreads again after a scale-up.
         /// Requests on a connection in total. Then the client gets GOAWAY, and opens another connection.
@@ -97,19 +93,13 @@ keys! {
         max_body_bytes: Option<u64> = None, or_none(size_kind(BODY_BYTES_RANGE)), counted;
 
         // A tenth of the rate of GPRS, for ten requests at once.
-        /// Minimum rate of a request's body: bytes per second on average, while litequic waits for the client. A client
-        /// that takes 20 s longer than this rate allows gets 408. 0 disables the check.
-        min_upload_rate: u64 = 240, size_kind(RATE_RANGE), counted;
-
-        // As for `min_upload_rate`.
-        /// Minimum rate at which a client reads a response: bytes per second on average, while litequic waits for the
-        /// client. If the client takes 20 s longer than this rate allows, its stream is reset, over HTTP/1.1 its
-        /// connection closed. 0 disables the check.
-        min_download_rate: u64 = 240, size_kind(RATE_RANGE), counted;
+        /// Minimum rate at which a client sends a request's body and reads a response: bytes per second on average,
+        /// while litequic waits for the client. A client that takes 20 s longer than this rate allows gets 408, or a
+        /// reset of the response's stream, over HTTP/1.1 the connection's end. 0 disables the check.
+        min_rate: u64 = 240, size_kind(RATE_RANGE), counted_by("litequic_limit_reached_total{limit=\"min_download_rate\"}");
 
         // Apache's default, for a train's tunnel or a change of network.
-        /// Total time that litequic waits for a client beyond the time that `min_upload_rate` and `min_download_rate`
-        /// allow.
+        /// Total time that litequic waits for a client beyond the time that `min_rate` allows.
         rate_grace: Duration = Duration::from_secs(20), fixed_value(), no_key;
 
         // A short video: browsers show a 413 only after sending everything (Chromium over HTTP/3). nginx limits only
@@ -173,18 +163,9 @@ keys! {
 }
 
 keys! {
-    /// Sources: the clients that count as one where these limits are shared. `limits.by_source`, and what belongs to
-    /// it.
+    /// Sources: the clients that count as one where these limits are shared.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Sources {
-        /// Whether sources (addresses, and the networks around them) get equal shares of a worker's connections,
-        /// handshakes, tunnels and connections to an origin's server when there are not enough for all. A source that
-        /// is alone may use all of them. Behind a trusted proxy, tunnels and connections to origins count for the
-        /// client that the proxy names; for connections and handshakes, each connection of the proxy is a source of its
-        /// own. With `false`, each client's connection is a source of its own.
-        limited("by_source"): bool = true, boolean_kind(),
-            counted_by("litequic_tcp_connections_closed_total{reason=\"evicted\"}");
-
         // One IPv4 address is one client, or many clients behind one NAT.
         /// Prefix length that makes IPv4 addresses one source. Shares are equal between /24 networks first, then
         /// between the sources of a network.
@@ -193,11 +174,15 @@ keys! {
         // Every machine has 2^64 addresses (RFC 7934 §6.1).
         /// Prefix length that makes IPv6 addresses one source. Shares are equal between /48 networks first, then
         /// between the /56 networks of each, then between the sources of a network.
-        ipv6_prefix("source_ipv6_prefix"): u8 = 64, number_kind(1..=128);
+        ipv6_prefix("source_ipv6_prefix"): u8 = 64, fixed_value(), no_key;
 
-        /// Networks in which each connection is a separate source: it counts neither for its address nor for a network
-        /// that includes it.
-        exempt("source_exempt"): Vec<Network> = Vec::new(), list_key(network_kind(), 0..=MAX_NETWORKS);
+        /// Networks in which each connection is a separate source. Sources (IPv4 addresses and IPv6 /64s, and the
+        /// networks around them) get equal shares of a worker's connections, handshakes, tunnels and connections to an
+        /// origin's server when there are not enough for all. A source that is alone may use all of them. Behind a
+        /// trusted proxy, tunnels and connections to origins count for the client that the proxy names; for connections
+        /// and handshakes, each connection of the proxy is a source of its own.
+        exempt("source_exempt"): Vec<Network> = Vec::new(), list_key(network_kind(), 0..=MAX_NETWORKS),
+            counted_by("litequic_tcp_connections_closed_total{reason=\"evicted\"}");
     }
 }
 
@@ -237,20 +222,29 @@ impl Limits {
     const CONNECTION_RECEIVE: u64 = 8 * Self::STREAM_RECEIVE;
     const STREAM_SEND: u64 = 64;
     const CONNECTION_SEND: u64 = Self::STREAM_SEND;
+    /// Divisor of `max_connections` for `max_handshakes`, and its least value: handshakes are short.
+    const HANDSHAKES_DIVISOR: u32 = 10;
+    const MIN_HANDSHAKES: u32 = 64;
     /// Divisor of `max_handshakes` for the number of handshakes from which on clients validate their addresses.
     const RETRY_DIVISOR: u32 = 8;
 
     /// Fills in the values that follow from others.
     fn with_derived_values(self) -> Self {
-        let Self { worker_receive_buffer: received, worker_send_buffer: sent, .. } = self;
+        let Self { max_connections, worker_receive_buffer: received, worker_send_buffer: sent, .. } = self;
         Self {
-            retry_handshakes: self.max_handshakes / Self::RETRY_DIVISOR,
+            max_tunnels: (max_connections / 2).max(1),
             stream_receive_buffer: buffer_share(received, Self::STREAM_RECEIVE),
             connection_receive_buffer: buffer_share(received, Self::CONNECTION_RECEIVE),
             stream_send_buffer: buffer_share(sent, Self::STREAM_SEND),
             connection_send_buffer: buffer_share(sent, Self::CONNECTION_SEND),
             ..self
         }
+        .with_max_handshakes((max_connections / Self::HANDSHAKES_DIVISOR).max(Self::MIN_HANDSHAKES))
+    }
+
+    /// Returns the limits with this many handshakes in flight, of which an eighth needs no Retry.
+    pub(super) fn with_max_handshakes(self, max_handshakes: u32) -> Self {
+        Self { max_handshakes, retry_handshakes: max_handshakes / Self::RETRY_DIVISOR, ..self }
     }
 
     /// Returns the receive window of a new connection, if `used` bytes of the worker's budget are in use or granted to
@@ -271,7 +265,7 @@ impl Sources {
     /// Returns the source of `address`; `None` if it is not limited. `is_exempt`: whether it is in [`Self::exempt`] or
     /// one of a trusted proxy.
     pub fn source_of_address(&self, address: IpAddr, is_exempt: impl FnOnce() -> bool) -> Option<Network> {
-        (self.limited && !is_exempt()).then(|| self.source_network(address))
+        (!is_exempt()).then(|| self.source_network(address))
     }
 
     /// Returns the network that is the source of `address`.
@@ -319,8 +313,12 @@ mod tests {
             assert_eq!(found.map(u64::from), expected, "{received} {sent}");
             assert_eq!(limits.connection_send_buffer, limits.stream_send_buffer);
         }
-        let limits = Limits { max_handshakes: 7, ..Limits::default() };
-        assert_eq!(limits.with_derived_values().retry_handshakes, 0);
+        for (connections, expected) in [(20_000, (2_000, 250, 10_000)), (100, (64, 8, 50)), (1, (64, 8, 1))] {
+            let limits = Limits { max_connections: connections, ..Limits::default() }.with_derived_values();
+            let found = (limits.max_handshakes, limits.retry_handshakes, limits.max_tunnels);
+            assert_eq!(found, expected, "{connections}");
+        }
+        assert_eq!(Limits::default().with_max_handshakes(7).retry_handshakes, 0);
     }
 
     #[test]

@@ -4,8 +4,8 @@ use super::access_log::{Fraction, fraction_kind};
 use super::reserved_fields::{ReservedFields, reserved_fields_key};
 use crate::reading::changes::Changes;
 use crate::reading::name_kinds::{
-    IPV6_PATTERN, NAME_PATTERN, PORT_PATTERN, authority_kind, cookie_name_kind, field_name_kind, parse_host,
-    parse_port, path_kind, split_port,
+    IPV6_PATTERN, NAME_PATTERN, PORT_PATTERN, TOKEN_PATTERN, authority_kind, cookie_name_kind, field_name_kind,
+    parse_host, parse_port, path_kind, split_port,
 };
 use crate::reading::section::ConfigSection;
 use crate::reading::table::{
@@ -49,9 +49,13 @@ keys! {
         /// linearly, from a hundredth of its weight.
         slow_start: Option<Duration> = None, or_none(duration_kind(TIMEOUT_RANGE));
 
-        /// Session persistence: keeps each client on one server. Without this table `balance` selects a server for each
-        /// request.
-        sticky: Option<Sticky> = None, optional_table_key(read_sticky, Sticky::format_sticky);
+        /// Session persistence: keeps each client on one server. Without the key `balance` selects a server for each
+        /// request. `cookie`: a signed cookie that names the server that answered, set by litequic; `origin_server` is
+        /// its name, or `NAME` in `cookie:NAME`, another one for each origin, and its attributes are `Path=/; Secure;
+        /// HttpOnly; SameSite=Lax`. `address`: a consistent hash of the client's IPv4 address, or of the first 64 bits
+        /// of its IPv6 address. `header:NAME`: a consistent hash of the value in the first line of this header field;
+        /// `balance` selects a server for requests without the field.
+        sticky: Option<Sticky> = None, optional_key(sticky_kind(), "none");
 
         // One or two failures are an accident, but five in a row are not.
         /// Outlier ejection: number of consecutive failures after which a worker ejects a server.
@@ -180,13 +184,12 @@ pub(super) fn read_origin(section: &mut ConfigSection<'_>, cookies: &mut BTreeSe
     if origin.retry_share.is_none() {
         origin.retry_minimum = 0;
     }
-    if let Some(Sticky { by: StickyBy::Cookie, cookie, .. }) = &origin.sticky
-        && !cookie.is_empty()
+    if let Some(Sticky::Cookie(cookie)) = &origin.sticky
         && !cookies.insert(cookie.clone())
     {
         // A browser has one cookie of a name for `/`, so two origins of a host would overwrite each other's.
         let problem = format!("another origin has the cookie {cookie:?}");
-        section.note_fault("sticky", &problem, Some("another name in `cookie`"), None);
+        section.note_fault("sticky", &problem, Some("\"cookie:NAME\" with another name"), None);
     }
     let is_https = |server: &OriginServer| server.address.is_https();
     let (some, all) = (origin.servers.iter().any(is_https), origin.servers.iter().all(is_https));
@@ -451,77 +454,49 @@ impl Balance {
     }
 }
 
-keys! {
-    /// Session persistence, each client on one server: `[origin.sticky]`.
-    #[derive(Debug, Clone, PartialEq, Eq)]
-    pub struct Sticky {
-        /// Identification of a client. `cookie`: a signed cookie that names the server that answered, set by litequic.
-        /// `address`: a consistent hash of its IPv4 address, or of the first 64 bits of its IPv6 address. `header`: a
-        /// consistent hash of a header field's value; `balance` selects a server for requests without the field.
-        by: StickyBy = StickyBy::Cookie, one_of(StickyBy::NAMES);
-
-        /// The cookie's name, another one for each origin. Its attributes are `Path=/; Secure; HttpOnly; SameSite=Lax`.
-        cookie: String = Self::DEFAULT_COOKIE.into(), cookie_name_kind();
-
-        /// The header field whose value is hashed: the first line of that name.
-        header: Option<HeaderName> = None, optional_key(field_name_kind(), "none");
-    }
+/// Session persistence: identification of a client, `origin.sticky`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Sticky {
+    /// A cookie of this name, which litequic sets.
+    Cookie(String),
+    /// A consistent hash of the client's address.
+    Address,
+    /// A consistent hash of this header field.
+    Header(HeaderName),
 }
 
 impl Sticky {
     /// Default name of the cookie.
     pub const DEFAULT_COOKIE: &str = "origin_server";
+}
 
-    fn format_sticky(&self) -> String {
-        match (self.by, &self.header) {
-            (StickyBy::Cookie, _) => format!("cookie {}", self.cookie),
-            (StickyBy::Header, Some(header)) => format!("header {header}"),
-            (by, _) => by.affinity_name().into(),
-        }
+impl Default for Sticky {
+    fn default() -> Self {
+        Self::Cookie(Self::DEFAULT_COOKIE.into())
     }
 }
 
-/// Identification of a client: `sticky.by`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StickyBy {
-    /// A cookie that litequic sets.
-    Cookie,
-    /// A consistent hash of the client's address.
-    Address,
-    /// A consistent hash of a header field.
-    Header,
-}
-
-impl StickyBy {
-    /// Values by their names in the configuration.
-    pub const NAMES: &[(&str, Self)] =
-        &[("cookie", Self::Cookie), ("address", Self::Address), ("header", Self::Header)];
-
-    /// Name of the value in the configuration.
-    pub const fn affinity_name(self) -> &'static str {
+impl fmt::Display for Sticky {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Cookie => "cookie",
-            Self::Address => "address",
-            Self::Header => "header",
+            Self::Cookie(name) => write!(f, "cookie:{name}"),
+            Self::Address => f.write_str("address"),
+            Self::Header(name) => write!(f, "header:{name}"),
         }
     }
 }
 
-fn read_sticky(section: &mut ConfigSection<'_>) -> Sticky {
-    let mut sticky = Sticky::read_table(section);
-    if !section.has_valid_keys(&["by", "cookie"]) {
-        // A cookie that was not read cannot conflict.
-        sticky.cookie.clear();
-    }
-    for (key, by) in [("cookie", StickyBy::Cookie), ("header", StickyBy::Header)] {
-        if sticky.by != by && section.has_valid_keys(&["by"]) {
-            section.note_fault(key, &format!("has no effect with by = {:?}", sticky.by.affinity_name()), None, None);
-        }
-    }
-    if sticky.by == StickyBy::Header && !section.has_key("header") {
-        section.note_missing("header", &field_name_kind().expected);
-    }
-    sticky
+/// Identification of a client: `"cookie"`, `"cookie:NAME"`, `"address"` or `"header:NAME"`.
+pub(crate) fn sticky_kind() -> ValueKind<Sticky> {
+    let parse = |text: String| match text.split_once(':') {
+        None if text == "cookie" => Ok(Sticky::default()),
+        None if text == "address" => Ok(Sticky::Address),
+        Some(("cookie", name)) => (cookie_name_kind().read)(RawValue::Text(name.into())).map(Sticky::Cookie),
+        Some(("header", name)) => (field_name_kind().read)(RawValue::Text(name.into())).map(Sticky::Header),
+        _ => Err("unknown value".into()),
+    };
+    text_kind("\"cookie\", \"cookie:NAME\", \"address\" or \"header:NAME\"", parse, ToString::to_string)
+        .with_pattern(&format!("cookie(:{TOKEN_PATTERN})?|address|header:{TOKEN_PATTERN}"))
 }
 
 keys! {

@@ -2,7 +2,8 @@
 //! (`litequic_timeouts_total`).
 
 use crate::reading::{
-    table::{fixed_value, keys},
+    section::ConfigSection,
+    table::{KeyTable as _, fixed_value, keys},
     value_kinds::{DAY, TIMEOUT_RANGE, duration_kind, or_none},
 };
 use std::{ops::RangeInclusive, time::Duration};
@@ -15,8 +16,9 @@ keys! {
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Timeouts counted by "litequic_timeouts_total{timeout=\"*\"}" {
         // Enough for a few lost Initials with exponential backoff.
-        /// A client completes its handshake within this time of its first Initial, or the handshake is aborted.
-        handshake: Duration = Duration::from_secs(10), duration_kind(TIMEOUT_RANGE), counted;
+        /// A client completes its handshake within this time of its first Initial, or the handshake is aborted:
+        /// `request_header`, as in nginx.
+        handshake: Duration = Duration::from_secs(10), fixed_value(), no_key;
 
         // NAT bindings last about 30 s (RFC 9308 §3.2).
         /// An idle connection is closed after this time (QUIC's `max_idle_timeout`; over TCP, the time without a
@@ -24,7 +26,8 @@ keys! {
         idle: Duration = Duration::from_secs(30), duration_kind(TIMEOUT_RANGE), counted;
 
         // Slow clients send a header in one flight; a slower one occupies a stream for nothing.
-        /// A client sends a request's whole header within this time of its first byte, or gets 408.
+        /// A client sends a request's whole header within this time of its first byte, or gets 408; it completes its
+        /// handshake within the same time of its first Initial, or the handshake is aborted.
         request_header: Duration = Duration::from_secs(10), duration_kind(TIMEOUT_RANGE), counted;
 
         // The default of nginx' client_body_timeout.
@@ -85,4 +88,10 @@ keys! {
         /// on them.
         drain: Duration = Duration::from_secs(25), duration_kind(DRAIN_RANGE);
     }
+}
+
+/// Reads `[timeouts]`.
+pub(super) fn read_timeouts(section: &mut ConfigSection<'_>) -> Timeouts {
+    let timeouts = Timeouts::read_table(section);
+    Timeouts { handshake: timeouts.request_header, ..timeouts }
 }

@@ -5,8 +5,8 @@ use super::rules::HeaderRules;
 use crate::reading::name_kinds::path_kind;
 use crate::reading::section::ConfigSection;
 use crate::reading::table::{KeyTable as _, custom_key, file_key, fixed_value, keys, optional_key};
-use crate::reading::value_kinds::{RawValue, ValueKind, boolean_kind, one_of, text_kind};
-use http::{HeaderName, HeaderValue, Uri, header, uri::Scheme};
+use crate::reading::value_kinds::{RawValue, ValueKind, one_of, text_kind};
+use http::{HeaderName, HeaderValue, Uri, header};
 use serde_json::json;
 use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 
@@ -14,13 +14,11 @@ keys! {
     /// Traces: a span for each request, and one for each attempt at its origin, sent to a collector by OTLP.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Traces {
-        /// URL of the collector. Without the key there are no traces. With `protocol = "http"` a URL without a path
-        /// gets `/v1/traces`. A collector that cannot be reached is reported in the log; litequic runs without it.
+        /// URL of the collector. Without the key there are no traces. `http` and `https` send protobuf over HTTP/1.1,
+        /// by convention to port 4318; without a path to `/v1/traces`. `grpc` and `grpcs` send by gRPC over HTTP/2, by
+        /// convention to port 4317. A collector that cannot be reached is reported in the log; litequic runs without
+        /// it.
         endpoint: Option<TraceEndpoint> = None, optional_key(endpoint_kind(), "none");
-
-        /// Protocol to send spans: `http` is protobuf over HTTP/1.1, by convention at port 4318, and `grpc` is gRPC
-        /// over HTTP/2, at port 4317.
-        protocol: TraceProtocol = TraceProtocol::Http, one_of(TraceProtocol::NAMES);
 
         // A site with 1,000 requests per second then has ten traces per second.
         /// Share of requests that are sampled, of those whose trace begins here. The trace ID decides, so that all
@@ -35,17 +33,9 @@ keys! {
         /// Spans a second of each worker. Beyond that, requests are not sampled.
         max_per_second: u32 = 1_000, fixed_value(), no_key;
 
-        /// The resource's `service.name`.
-        service_name: String = "litequic".into(), service_name_kind();
-
-        /// Attributes of the resource besides `service.name` and `service.version`, such as
-        /// `deployment.environment.name`.
+        /// Attributes of the resource, such as `deployment.environment.name`. `service.name` is `litequic` unless it is
+        /// given, and `service.version` the program's.
         attributes: Vec<(String, String)> = Vec::new(), custom_key(read_attributes, |all| join_shown_names(all.iter().map(|(name, _)| name)));
-
-        // Queries contain tokens and personal names.
-        /// Whether spans have the query of URLs. Values of `sig`, `Signature`, `AWSAccessKeyId` and `X-Goog-Signature`
-        /// are `REDACTED` even then.
-        query: bool = false, boolean_kind();
 
         /// Fields of requests to the collector, such as `authorization`. `/config` and the log show only their names.
         headers: Vec<(HeaderName, HeaderValue)> = Vec::new(), custom_key(read_collector_fields, |all| join_shown_names(all.iter().map(|(name, _)| name)));
@@ -81,6 +71,8 @@ const DEFAULT_HTTP_PATH: &str = "/v1/traces";
 /// URL of a collector: `traces.endpoint`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TraceEndpoint {
+    /// Protocol to send spans.
+    pub protocol: TraceProtocol,
     /// Whether connections to the collector use TLS.
     pub is_https: bool,
     /// Name, or IP address without brackets.
@@ -102,8 +94,12 @@ impl TraceEndpoint {
 
 impl fmt::Display for TraceEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = if self.is_https { "https" } else { "http" };
-        write!(f, "{scheme}://{}{}", self.authority, self.path.as_deref().unwrap_or_default())
+        let scheme = match self.protocol {
+            TraceProtocol::Http => "http",
+            TraceProtocol::Grpc => "grpc",
+        };
+        let scheme_end = if self.is_https { "s" } else { "" };
+        write!(f, "{scheme}{scheme_end}://{}{}", self.authority, self.path.as_deref().unwrap_or_default())
     }
 }
 
@@ -112,10 +108,12 @@ impl FromStr for TraceEndpoint {
 
     fn from_str(written: &str) -> Result<Self, &'static str> {
         let uri = Uri::from_str(written).map_err(|_| "not a URL")?;
-        let is_https = match uri.scheme() {
-            Some(scheme) if *scheme == Scheme::HTTP => false,
-            Some(scheme) if *scheme == Scheme::HTTPS => true,
-            _ => return Err("is neither an http nor an https URL"),
+        let (protocol, is_https) = match uri.scheme_str().map(str::to_ascii_lowercase).as_deref() {
+            Some("http") => (TraceProtocol::Http, false),
+            Some("https") => (TraceProtocol::Http, true),
+            Some("grpc") => (TraceProtocol::Grpc, false),
+            Some("grpcs") => (TraceProtocol::Grpc, true),
+            _ => return Err("is neither an http, https, grpc nor grpcs URL"),
         };
         let authority = uri.authority().ok_or("has no host")?;
         let host = authority.host().trim_start_matches('[').trim_end_matches(']');
@@ -131,22 +129,27 @@ impl FromStr for TraceEndpoint {
             None => 80,
         };
         let path = uri.path_and_query().map(|path| path.as_str()).filter(|path| *path != "/" && !path.is_empty());
-        Ok(Self { is_https, host: host.into(), port, authority: authority.to_string(), path: path.map(Into::into) })
+        if protocol == TraceProtocol::Grpc && path.is_some() {
+            return Err("has a path, but gRPC defines its own path");
+        }
+        Ok(Self {
+            protocol,
+            is_https,
+            host: host.into(),
+            port,
+            authority: authority.to_string(),
+            path: path.map(Into::into),
+        })
     }
 }
 
-/// Protocol to send spans: `traces.protocol`.
+/// Protocol to send spans, by the scheme of `traces.endpoint`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TraceProtocol {
     /// Protobuf over HTTP/1.1.
     Http,
     /// gRPC over HTTP/2.
     Grpc,
-}
-
-impl TraceProtocol {
-    /// Values by their names in the configuration.
-    pub const NAMES: &[(&str, Self)] = &[("http", Self::Http), ("grpc", Self::Grpc)];
 }
 
 /// Clients whose `traceparent` is respected: `traces.parent`.
@@ -168,14 +171,8 @@ impl TraceParent {
 /// Reads `[traces]`.
 pub(super) fn read_traces(section: &mut ConfigSection<'_>) -> Traces {
     let traces = Traces::read_table(section);
-    if let Some(endpoint) = &traces.endpoint {
-        if traces.protocol == TraceProtocol::Grpc && endpoint.path.is_some() {
-            let expected = "a URL without one, such as \"http://127.0.0.1:4317\"";
-            section.note_fault("endpoint", "has a path, but gRPC defines its own path", Some(expected), None);
-        }
-        if !endpoint.is_https {
-            section.note_fault("ca", "has no effect without https", Some("https:// in endpoint"), None);
-        }
+    if traces.endpoint.as_ref().is_some_and(|endpoint| !endpoint.is_https) {
+        section.note_fault("ca", "has no effect without TLS", Some("https:// or grpcs:// in endpoint"), None);
     }
     traces
 }
@@ -187,14 +184,9 @@ fn join_shown_names<T: ToString>(names: impl Iterator<Item = T>) -> String {
 
 pub(super) fn endpoint_kind() -> ValueKind<TraceEndpoint> {
     let parse = |written: String| written.parse::<TraceEndpoint>().map_err(Into::into);
-    text_kind("a URL such as \"http://127.0.0.1:4318\"", parse, ToString::to_string)
-        .with_pattern("[Hh][Tt][Tt][Pp][Ss]?://[!-~]+")
+    text_kind("a URL such as \"http://127.0.0.1:4318\" or \"grpc://127.0.0.1:4317\"", parse, ToString::to_string)
+        .with_pattern("([Hh][Tt][Tt][Pp]|[Gg][Rr][Pp][Cc])[Ss]?://[!-~]+")
         .with_length(8..=1024)
-}
-
-pub(super) fn service_name_kind() -> ValueKind<String> {
-    let parse = |written: String| if written.trim().is_empty() { Err("empty".into()) } else { Ok(written) };
-    text_kind("the name of a service", parse, Clone::clone).with_length(1..=MAX_ATTRIBUTE_CHARACTERS)
 }
 
 /// Characters of an attribute's value at most.
@@ -222,11 +214,7 @@ fn ratio_kind() -> ValueKind<Fraction> {
 }
 
 fn read_attributes(section: &mut ConfigSection<'_>, key: &str, about: &str) -> Vec<(String, String)> {
-    let name = |written: &str| match written {
-        "service.name" => Err("is set by the key traces.service_name".into()),
-        _ if written.is_empty() => Err("empty".into()),
-        _ => Ok(written.to_owned()),
-    };
+    let name = |written: &str| if written.is_empty() { Err("empty".into()) } else { Ok(written.to_owned()) };
     let value =
         text_kind("a text", |written: String| Ok(written), Clone::clone).with_length(0..=MAX_ATTRIBUTE_CHARACTERS);
     section.read_map(key, ".+", name, value, Traces::MAX_ATTRIBUTES, about)
@@ -291,6 +279,8 @@ mod tests {
             ("https://otlp.test", true, "otlp.test", 443, "/v1/traces"),
             ("http://[::1]:1/v2/otlp?a=b", false, "::1", 1, "/v2/otlp?a=b"),
             ("http://collector", false, "collector", 80, "/v1/traces"),
+            ("grpc://collector:4317", false, "collector", 4317, "/v1/traces"),
+            ("grpcs://collector", true, "collector", 443, "/v1/traces"),
         ] {
             let endpoint: TraceEndpoint = written.parse().unwrap();
             assert_eq!((endpoint.is_https, &*endpoint.host, endpoint.port), (is_https, host, port), "{written}");
@@ -306,9 +296,8 @@ mod tests {
     #[test]
     fn every_key_is_read_and_secrets_are_not_shown() {
         let config = read(
-            "[traces]\nendpoint = \"https://otlp.test:4317\"\nprotocol = \"grpc\"\nratio = 0\nparent = \"any\"\n\
-             service_name = \"edge\"\nattributes = { \"deployment.environment.name\" = \"p\" }\n\
-             query = true\nheaders = { authorization = \"Bearer ${OTLP_TOKEN}\" }\nca = \"ca.pem\"\n",
+            "[traces]\nendpoint = \"grpcs://otlp.test:4317\"\nratio = 0\nparent = \"any\"\n\
+             attributes = { \"deployment.environment.name\" = \"p\" }\nheaders = { authorization = \"Bearer ${OTLP_TOKEN}\" }\nca = \"ca.pem\"\n",
         )
         .unwrap();
         let traces = &config.traces;
@@ -323,14 +312,10 @@ mod tests {
     fn faults_name_the_key() {
         for (more, key, problem) in [
             ("[traces]\nendpoint = \"localhost:4318\"\n", "traces.endpoint", "neither"),
-            (
-                "[traces]\nendpoint = \"http://a/x\"\nprotocol = \"grpc\"\n",
-                "traces.endpoint",
-                "gRPC defines its own path",
-            ),
+            ("[traces]\nendpoint = \"grpc://a/x\"\n", "traces.endpoint", "gRPC defines its own path"),
             ("[traces]\nendpoint = \"http://a\"\nratio = 1.5\n", "traces.ratio", "too large"),
             ("[traces]\nendpoint = \"http://a\"\nratio = -1\n", "traces.ratio", "too small"),
-            ("[traces]\nendpoint = \"http://a\"\nca = \"a.pem\"\n", "traces.ca", "without https"),
+            ("[traces]\nendpoint = \"http://a\"\nca = \"a.pem\"\n", "traces.ca", "without TLS"),
             (
                 "[traces]\nendpoint = \"http://a\"\nheaders = { host = \"a\" }\n",
                 "traces.headers.host",

@@ -71,29 +71,20 @@ impl ClientTls {
     }
 }
 
-/// A verified certificate, encoded once a connection for the two fields that carry it.
+/// A verified certificate, encoded once a connection for the field that carries it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientCertificate {
     /// Value of `Client-Cert` (RFC 9440 §2.2): the client's own certificate.
     pub leaf: String,
-    /// Value of `Client-Cert-Chain` (RFC 9440 §2.3): the issuers' certificates in the order received, if there were
-    /// any.
-    pub chain: Option<String>,
 }
 
 impl ClientCertificate {
-    /// Encodes the DER certificates of `chain`, the client's own first. Returns `None` if the chain is empty.
+    /// Encodes the first of the DER certificates of `chain`, the client's own, as a byte sequence (RFC 9651 §3.3.5):
+    /// Base64 and colons are valid in any field. Returns `None` if the chain is empty.
     pub fn new<C: AsRef<[u8]>>(chain: &[C]) -> Option<Self> {
-        let (leaf, issuers) = chain.split_first()?;
-        let list: Vec<String> = issuers.iter().map(|issuer| format_byte_sequence(issuer.as_ref())).collect();
-        let chain = if list.is_empty() { None } else { Some(list.join(", ")) };
-        Some(Self { leaf: format_byte_sequence(leaf.as_ref()), chain })
+        let leaf = chain.first()?;
+        Some(Self { leaf: format!(":{}:", BASE64_STANDARD.encode(leaf)) })
     }
-}
-
-/// Formats a byte sequence (RFC 9651 §3.3.5). Base64 and colons are valid in any field.
-fn format_byte_sequence(bytes: &[u8]) -> String {
-    format!(":{}:", BASE64_STANDARD.encode(bytes))
 }
 
 #[cfg(test)]
@@ -101,17 +92,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_certificate_is_a_byte_sequence_and_its_issuers_a_list() {
-        type Fields = (&'static str, Option<&'static str>);
-        let table: [(&[&str], Option<Fields>); 4] = [
-            (&[], None),
-            (&["leaf"], Some((":bGVhZg==:", None))),
-            (&["leaf", "one"], Some((":bGVhZg==:", Some(":b25l:")))),
-            (&["leaf", "one", "two"], Some((":bGVhZg==:", Some(":b25l:, :dHdv:")))),
-        ];
+    fn a_certificate_is_a_byte_sequence_without_its_issuers() {
+        let table: [(&[&str], Option<&str>); 3] =
+            [(&[], None), (&["leaf"], Some(":bGVhZg==:")), (&["leaf", "one"], Some(":bGVhZg==:"))];
         for (chain, expected) in table {
-            let expected = expected
-                .map(|(leaf, chain)| ClientCertificate { leaf: leaf.to_owned(), chain: chain.map(str::to_owned) });
+            let expected = expected.map(|leaf| ClientCertificate { leaf: leaf.to_owned() });
             assert_eq!(ClientCertificate::new(chain), expected, "{chain:?}");
         }
     }

@@ -9,7 +9,7 @@ pub(super) enum StreamSendError {
     /// The client read no bytes for `timeouts.send`.
     #[error("timed out waiting for the client to read")]
     TimedOut,
-    /// The client read fewer bytes a second than `limits.min_download_rate`.
+    /// The client read fewer bytes a second than `limits.min_rate`.
     #[error("the client read too slowly")]
     TooSlow,
 }

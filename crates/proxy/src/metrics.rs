@@ -26,14 +26,14 @@ metrics! {
                  or one that has migrated to a denied address.",
         }
         Gauge("tunnels_open", "Tunnels (WebSockets and the like) that are open now.") {
-            tunnels_open "The limit of each worker is `limits.max_tunnels`.",
+            tunnels_open "The limit of each worker is half of `limits.max_connections`.",
         }
         Counter("tunnels", "Tunnels that were opened.") {
             tunnels,
         }
         Counter(
             "tunnels_refused",
-            "Tunnels that were refused because `limits.max_tunnels` was reached, and no source with more tunnels had \
+            "Tunnels that were refused because half of `limits.max_connections` was reached, and no source with more tunnels had \
              a silent one."
         ) {
             tunnels_refused,
@@ -42,7 +42,7 @@ metrics! {
             "tunnels_evicted",
             "Tunnels that litequic closed after ten seconds without a byte, to make room for another client."
         ) {
-            tunnels_evicted "`limits.max_tunnels` was reached, and their source had the most tunnels.",
+            tunnels_evicted "Half of `limits.max_connections` was reached, and their source had the most tunnels.",
         }
         Counter("reserved_fields", "Fields of requests that were removed because only a trusted proxy may send them.") {
             reserved_fields "See `origin.reserved_fields`; fields of trailers count too.",

@@ -12,7 +12,7 @@ metrics! {
             connections_held "The limit is `limits.max_connections`; TCP has the same limit of its own.",
         }
         Gauge("handshakes_open", "Handshakes over QUIC in progress now.") {
-            handshakes_open "The limit is `limits.max_handshakes`; TCP has the same limit of its own.",
+            handshakes_open "The limit is a tenth of `limits.max_connections`; TCP has the same limit of its own.",
         }
         Counter("handshakes_failed", "Handshakes over QUIC that began and were not completed.") {
             handshakes_failed_tls [reason: "tls"] "litequic ended the handshake: no common protocol, or a rejected \
@@ -20,7 +20,7 @@ metrics! {
             handshakes_failed_alert [reason: "alert"]
                 "The client ended the handshake by a TLS alert: it does not trust litequic's certificate, for example.",
             handshakes_failed_timeout [reason: "timeout"]
-                "The handshake was not complete within `timeouts.handshake`, or no more packets arrived.",
+                "The handshake was not complete within `timeouts.request_header`, or no more packets arrived.",
             handshakes_failed_closed [reason: "closed"] "The client ended the handshake otherwise.",
             handshakes_failed_other [reason: "other"] "Anything else: packets that violate QUIC.",
         }
@@ -51,7 +51,7 @@ metrics! {
             denied [kind: "quic"] "Connection attempts over QUIC; `handshakes_refused` counts them too.",
         }
         Counter("retries_sent", "Retry packets to validate an address.") {
-            retries "Many of them are an attack, or `limits.max_handshakes` is too low.",
+            retries "Many of them are an attack, or `limits.max_connections` is too low.",
         }
         Counter(
             "retry_tokens_refused",

@@ -63,13 +63,13 @@ metrics! {
             tcp_handshakes_tls12_host [reason: "tls12_host"]
                 "A client of TLS 1.2 asked for a host whose clients may present a certificate.",
             tcp_handshakes_timeout [reason: "timeout"]
-                "The handshake, or the header, was not complete within `timeouts.handshake`.",
+                "The handshake, or the header, was not complete within `timeouts.request_header`.",
             tcp_handshakes_closed [reason: "closed"] "The client closed the connection.",
             tcp_handshakes_proxy_header [reason: "proxy_header"]
                 "A connection from `listen.proxy_protocol_from` had no such header, or a malformed one; connections \
                  to `listen.redirect` count too.",
             tcp_handshakes_evicted [reason: "evicted"]
-                "litequic closed an incomplete handshake to make room for another client: `limits.max_handshakes` or \
+                "litequic closed an incomplete handshake to make room for another client: the limit of handshakes or \
                     `max_connections` was reached, or memory is short.",
             tcp_handshakes_operator [reason: "operator"] "The operator closed connections of its client: `ctl close`.",
         }

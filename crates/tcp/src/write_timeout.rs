@@ -1,5 +1,5 @@
 //! Limits the time of a connection's writes. A client that reads nothing for `timeouts.send`, or fewer bytes a second
-//! than `limits.min_download_rate`, counts as gone.
+//! than `limits.min_rate`, counts as gone.
 
 use super::{
     connection_writes::{ConnectionWrites, OpenResponse, WriteState},

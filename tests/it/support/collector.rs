@@ -57,6 +57,7 @@ struct Seen {
 /// A collector, which ends with the test's runtime.
 pub(crate) struct Collector {
     pub(crate) address: SocketAddr,
+    is_grpc: bool,
     seen: Arc<Mutex<Seen>>,
     changed: watch::Receiver<usize>,
     _serving: JoinSet<()>,
@@ -111,12 +112,13 @@ impl Collector {
                 });
             }
         };
-        Self { address, seen, changed, _serving: JoinSet::from_iter([serving]) }
+        Self { address, is_grpc, seen, changed, _serving: JoinSet::from_iter([serving]) }
     }
 
     /// The URL for `traces.endpoint`.
     pub(crate) fn url(&self) -> String {
-        format!("http://{}", self.address)
+        let scheme = if self.is_grpc { "grpc" } else { "http" };
+        format!("{scheme}://{}", self.address)
     }
 
     /// Requests so far.

@@ -113,7 +113,7 @@ impl Running {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_udp_port()));
         let probes = SocketAddr::from((Ipv4Addr::LOCALHOST, free_tcp_port()));
         let config = format!(
-            "listen.udp = \"{address}\"\nlisten.workers = {WORKERS}\nadmin.probes = \"{probes}\"\nlimits.by_source = false\n\
+            "listen.udp = \"{address}\"\nlisten.workers = {WORKERS}\nadmin.probes = \"{probes}\"\nlimits.source_exempt = \"127.0.0.0/8\"\n\
              [origin]\nurl = \"unix:{}\"\n{bounds}\n[[certificates]]\ncert = \"tls.crt\"\nkey = \"tls.key\"\n",
             path("origin")
         );

@@ -328,7 +328,7 @@ async fn was_held_back() -> usize {
     let timeout = Duration::from_secs(1);
     let litequic = Litequic::start(script.address, |config| {
         config.timeouts.send = timeout;
-        config.limits.min_download_rate = 20_000;
+        config.limits.min_rate = 20_000;
     })
     .await;
     let mut client = Client::connect(&litequic, WINDOW).await;

@@ -7,7 +7,6 @@ use crate::support::{
     prelude::*,
     tunnel::HttpVersion,
 };
-use litequic_config::TraceProtocol;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Between two looks at a counter.
@@ -33,7 +32,6 @@ async fn after_one(is_grpc: bool, script: Vec<Manner>) -> (Litequic, Collector, 
     let collector = Collector::start(is_grpc, script).await;
     let origin = Always::new(Always::EMPTY_200).await;
     let litequic = tracing(origin.address, &collector, |config| {
-        config.traces.protocol = if is_grpc { TraceProtocol::Grpc } else { TraceProtocol::Http };
         config.traces.timeout = Duration::from_millis(500);
     })
     .await;

@@ -94,7 +94,7 @@ async fn a_reload_switches_traces_on_moves_them_and_switches_them_off() {
     running.get().await;
     first.spans(2).await;
     assert!(running.ctl(&["config"]).await.contains("x-token"));
-    running.reload(&format!("[traces]\nendpoint = \"{}\"\nprotocol = \"grpc\"\n", second.url())).await;
+    running.reload(&format!("[traces]\nendpoint = \"{}\"\n", second.url())).await;
     running.get().await;
     second.spans(2).await;
     assert_eq!(first.all().len(), 2);

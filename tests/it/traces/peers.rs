@@ -8,7 +8,6 @@ use crate::support::{
     prelude::*,
     tunnel::HttpVersion,
 };
-use litequic_config::TraceProtocol;
 use serde_json::Value as Json;
 use tokio::net::TcpStream;
 
@@ -46,11 +45,10 @@ async fn an_opentelemetry_collector_reads_the_spans_over_http_and_over_grpc() {
     let collector = Process::spawn(command);
     collector.await_stderr("Everything is ready");
     let origin = Always::new(Always::EMPTY_200).await;
-    for (protocol, port) in [(TraceProtocol::Http, http), (TraceProtocol::Grpc, grpc)] {
+    for (protocol, port) in [("http", http), ("grpc", grpc)] {
         let before = spans(&file).len();
         let litequic = Litequic::start(origin.address, |config| {
-            traced(config, &format!("http://127.0.0.1:{port}"));
-            config.traces.protocol = protocol;
+            traced(config, &format!("{protocol}://127.0.0.1:{port}"));
         })
         .await;
         let traceparent = format!("00-{TRACE}-{PARENT}-01");
@@ -135,7 +133,7 @@ async fn jaeger_shows_a_request_that_was_sent_twice() {
     let script = Script::new().await;
     let litequic = Litequic::start(script.address, |config| {
         traced(config, &format!("http://127.0.0.1:{otlp}"));
-        config.traces.service_name = "edge".into();
+        config.traces.attributes = vec![("service.name".into(), "edge".into())];
     })
     .await;
     let client = Client::to(&litequic).await;

@@ -6,7 +6,6 @@ use crate::{
     secure_origins::server,
     support::{collector::Collector, prelude::*, tunnel::HttpVersion},
 };
-use litequic_config::TraceProtocol;
 use rustls::{
     ServerConfig,
     pki_types::{PrivateKeyDer, pem::PemObject},
@@ -25,10 +24,9 @@ fn acceptor(certificate: &Shown, protocol: &str) -> TlsAcceptor {
 }
 
 /// litequic whose traces go to `collector` over TLS, of which it trusts what `ca` has.
-async fn traced_to(origin: &Always, collector: &Collector, is_grpc: bool, ca: &Path) -> Litequic {
+async fn traced_to(origin: &Always, collector: &Collector, ca: &Path) -> Litequic {
     Litequic::start(origin.address, |config| {
-        traced(config, &collector.url().replace("http:", "https:"));
-        config.traces.protocol = if is_grpc { TraceProtocol::Grpc } else { TraceProtocol::Http };
+        traced(config, &collector.url().replace("://", "s://"));
         config.traces.ca = Some(ca.to_owned());
     })
     .await
@@ -42,7 +40,7 @@ async fn spans_go_to_a_collector_over_tls_whose_authority_is_known() {
     for (is_grpc, protocol) in [(false, "http/1.1"), (true, "h2")] {
         let collector = Collector::secure(is_grpc, acceptor(&server(&authority, |_| {}), protocol)).await;
         let origin = Always::new(Always::EMPTY_200).await;
-        let litequic = traced_to(&origin, &collector, is_grpc, &ca).await;
+        let litequic = traced_to(&origin, &collector, &ca).await;
         for requests in 1..=2 {
             assert_eq!(fetch(&litequic, HttpVersion::Http3, "/", &[]).await, 200);
             assert_eq!(collector.spans(2 * requests).await.len(), 2 * requests);
@@ -60,7 +58,7 @@ async fn a_collector_whose_authority_is_unknown_gets_no_span() {
     for (is_grpc, protocol) in [(false, "http/1.1"), (true, "h2")] {
         let collector = Collector::secure(is_grpc, acceptor(&server(&authority, |_| {}), protocol)).await;
         let origin = Always::new(Always::EMPTY_200).await;
-        let litequic = traced_to(&origin, &collector, is_grpc, &ca).await;
+        let litequic = traced_to(&origin, &collector, &ca).await;
         assert_eq!(fetch(&litequic, HttpVersion::Http3, "/", &[]).await, 200);
         counted(&litequic, "retried", |metrics| metrics.exports_retried.load(Relaxed), 1).await;
         assert!(collector.connections() >= 1);

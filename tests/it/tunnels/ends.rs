@@ -24,7 +24,7 @@ async fn the_largest_sources_silent_tunnel_is_evicted_over_each_protocol() {
     let ended = HttpVersion::ALL.map(async |over| {
         let origin = Script::new().await;
         let litequic = other(origin.address, |config| {
-            config.sources.limited = true;
+            config.sources.exempt.clear();
             config.trusted_proxies = vec![Network { address: Ipv4Addr::LOCALHOST.into(), prefix: 32 }];
             config.limits.max_tunnels = 2;
         })

@@ -14,7 +14,7 @@ async fn session_affinity_survives_a_hot_upgrade_and_a_reload() {
     };
     let text = fs::read_to_string(service.directory.path().join("litequic.toml")).unwrap();
     let single = text.lines().find(|line| line.starts_with("url = ")).unwrap();
-    service.edit(&format!("{single}\n"), &(list([0, 1]) + "[origin.sticky]\n"));
+    service.edit(&format!("{single}\n"), &(list([0, 1]) + "sticky = \"cookie\"\n"));
     let ask = async |cookie: Option<&str>| {
         let client = service.h3().await;
         let request = client.request(Method::GET, "/");

@@ -696,25 +696,24 @@ fn the_pod_has_its_address_and_no_injected_variable_in_env() {
     type Render<'a> = &'a dyn Fn(&str) -> String;
     let charts: [(Render<'_>, &str); 2] = [(&edge_of, "it-litequic"), (&sidecar_of, "it")];
     for (render, name) in charts {
-        let injected = "config.listen.server_id.base64=${AWS_LBC_QUIC_SERVER_ID},injectedEnv[0]=AWS_LBC_QUIC_SERVER_ID";
+        let injected = "config.listen.server_id.id=${AWS_LBC_QUIC_SERVER_ID},injectedEnv[0]=AWS_LBC_QUIC_SERVER_ID";
         let rendered = render(injected);
         let server_id = |rendered: &str| configuration(rendered).listen.server_id.unwrap();
         assert_eq!(server_id(&rendered).describe_layout(), "16 bytes: rotation 0, server ID 8, nonce 7, no key");
         let pod = manifest(&rendered, "Deployment", name).unwrap();
         assert!(!pod.contains("AWS_LBC_QUIC_SERVER_ID"), "{pod}");
 
-        let address = "config.listen.server_id.address=${POD_IP},podIP=true";
+        let address = "config.listen.server_id.id=${POD_IP},podIP=true";
         let rendered = render(address);
         assert_eq!(server_id(&rendered).hex_digits(), "0x0a010203");
         let field = "- {name: POD_IP, valueFrom: {fieldRef: {fieldPath: status.podIP}}}";
         assert!(manifest(&rendered, "Deployment", name).unwrap().contains(field), "{rendered}");
         let rotated = render(&format!("{address},config.listen.server_id.rotation=1"));
         assert_eq!(restart(&rendered), restart(&rotated), "a reload follows the rotation");
-        assert_ne!(restart(&rendered), restart(&render(&format!("{address},config.listen.server_id.nonce_bytes=8"))));
     }
     // Nothing is injected into the Job of `check`.
     let job = edge_of(
-        "config.listen.server_id.base64=${AWS_LBC_QUIC_SERVER_ID},injectedEnv[0]=AWS_LBC_QUIC_SERVER_ID,podIP=true,check.enabled=true",
+        "config.listen.server_id.id=${AWS_LBC_QUIC_SERVER_ID},injectedEnv[0]=AWS_LBC_QUIC_SERVER_ID,podIP=true,check.enabled=true",
     );
     let job = manifest(&job, "Job", "it-litequic-check").unwrap();
     assert!(job.contains("name: AWS_LBC_QUIC_SERVER_ID\n") && job.contains("value: AAAAAAAAAAA=\n"), "{job}");

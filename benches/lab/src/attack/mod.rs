@@ -44,7 +44,7 @@ const SMALL: u64 = 1_000; // bytes
 /// Body of a response that is read slowly: as a page's larger pictures, and more than sockets and buffers hold.
 const SLOW: u64 = 4 << 20; // bytes
 /// Rate at which such a response is read: a little above the minimum that litequic requires
-/// (`limits.min_download_rate`, 240 B/s).
+/// (`limits.min_rate`, 240 B/s).
 const SLOW_RATE: u32 = 300; // bytes a second
 /// Delay between two reads of such a response.
 const SLOW_READ: Duration = Duration::from_secs(4);

@@ -341,7 +341,7 @@ mod tests {
             let text = values.expand(contender.templates.values().next().unwrap(), name).unwrap();
             text.lines().filter(|line| !line.trim_start().starts_with('#')).collect::<Vec<_>>().join("\n")
         };
-        for (name, raised) in [("litequic", "by_source"), ("nginx", "keepalive"), ("h2o", "max-streams-bidi")] {
+        for (name, raised) in [("litequic", "source_exempt"), ("nginx", "keepalive"), ("h2o", "max-streams-bidi")] {
             assert!(text(name, Configuration::Near).contains(raised), "{name}");
             assert!(!text(name, Configuration::Defaults).contains(raised), "{name}");
         }

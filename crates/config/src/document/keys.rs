@@ -2,7 +2,7 @@
 //! keys are made of the keys read here, so no key is listed twice.
 
 #[cfg(test)]
-mod patterns;
+mod pattern_tests;
 
 use crate::access_log::{self, AccessLog};
 use crate::acme::{self, Acme, Eab};
@@ -21,7 +21,7 @@ use crate::reading::table::{ConfigKey, KeyTable};
 use crate::reload::ReloadConfig;
 use crate::route::{self, EarlierRoutes, RouteConfig, RouteContext};
 use crate::server_id::ServerId;
-use crate::timeouts::Timeouts;
+use crate::timeouts::{self, Timeouts};
 use crate::traces::{self, Traces};
 use crate::transport::{self, LiteQuic};
 use std::collections::BTreeSet;
@@ -146,7 +146,7 @@ pub(crate) fn read_config(root: &mut ConfigSection<'_>) -> Config {
 
     let (mut limits, mut sources) = root.read_subtable("limits", "Limits for clients.", limits::read_limits);
     let timeouts = root.read_subtable("timeouts", "Timeouts.", |section| {
-        let timeouts = Timeouts::read_table(section);
+        let timeouts = timeouts::read_timeouts(section);
         if let Some(problem) =
             listen.server_id.as_ref().and_then(|server_id| server_id.idle_timeout_fault(timeouts.idle))
         {

@@ -17,8 +17,13 @@ const fn removed_key(section: &'static str, name: &'static str, now: &'static st
 
 /// Removed keys in the order of the reference. `origin` stands for `origins.NAME` as well.
 const REMOVED_KEYS: &[RemovedKey] = &[
+    removed_key("client_certificates", "chain", "false; origins get Client-Cert alone"),
     removed_key("listen", "congestion", "litequic.congestion for every address"),
+    removed_key("listen.server_id", "address", "listen.server_id.id, in the same form"),
+    removed_key("listen.server_id", "base64", "listen.server_id.id, in the same form"),
+    removed_key("listen.server_id", "hex", "listen.server_id.id, with 0x in front"),
     removed_key("listen.server_id", "lifetime", "always one day"),
+    removed_key("listen.server_id", "nonce_bytes", "what is left of 16 bytes, at least 7, or 8 with key_file"),
     removed_key("origin", "check_idle", "always \"unrepeatable\""),
     removed_key("origin", "dns_interval", "30 s, or laboratory.dns_interval in experiments"),
     removed_key("origin", "max_age", "always one hour; origin.max_requests closes connections sooner"),
@@ -35,8 +40,15 @@ const REMOVED_KEYS: &[RemovedKey] = &[
         "users_keep_authorization",
         "always false: an application that reads passwords itself needs no users",
     ),
+    removed_key("routes[].auth", "to_client", "Set-Cookie alone"),
     removed_key("limits", "max_requests", "1,000,000"),
-    removed_key("limits", "retry_handshakes", "an eighth of limits.max_handshakes"),
+    removed_key("limits", "by_source", "true; limits.source_exempt = [\"0.0.0.0/0\", \"::/0\"] is what false was"),
+    removed_key("limits", "max_handshakes", "a tenth of limits.max_connections, at least 64"),
+    removed_key("limits", "max_tunnels", "half of limits.max_connections; upgrade = [] of a route permits no tunnel"),
+    removed_key("limits", "min_download_rate", "limits.min_rate, for uploads and downloads"),
+    removed_key("limits", "min_upload_rate", "limits.min_rate, for uploads and downloads"),
+    removed_key("limits", "source_ipv6_prefix", "64, and /56 and /48 networks count as well"),
+    removed_key("limits", "retry_handshakes", "an eightieth of limits.max_connections, at least 8"),
     removed_key("limits", "max_resets", "100, or laboratory.max_resets in experiments"),
     removed_key("limits", "max_control_frames", "50,000, or laboratory.max_control_frames in experiments"),
     removed_key("limits", "max_small_frames", "10,000, or laboratory.max_small_frames in experiments"),
@@ -46,9 +58,13 @@ const REMOVED_KEYS: &[RemovedKey] = &[
     removed_key("limits", "connection_receive_buffer", "24/256 of limits.worker_receive_buffer"),
     removed_key("limits", "stream_send_buffer", "a quarter of limits.worker_send_buffer"),
     removed_key("limits", "connection_send_buffer", "a quarter of limits.worker_send_buffer"),
+    removed_key("timeouts", "handshake", "timeouts.request_header, for both"),
     removed_key("timeouts", "lingering", "30 s, and 64 MiB at most"),
     removed_key("timeouts", "tunnel_half_closed", "30 s"),
     removed_key("traces", "max_per_second", "1,000 of each worker"),
+    removed_key("traces", "protocol", "the scheme of traces.endpoint: http, https, grpc or grpcs"),
+    removed_key("traces", "query", "false; the access log has the query"),
+    removed_key("traces", "service_name", "\"service.name\" in traces.attributes"),
     removed_key("traces", "timeout", "10 s"),
     removed_key("limits", "source_ipv4_prefix", "32, or laboratory.source_ipv4_prefix in experiments"),
 ];
@@ -58,6 +74,7 @@ pub(crate) fn removed_hint(section: &str, name: &str) -> Option<String> {
     let table = match section.split(['.', '[']).next().unwrap_or_default() {
         "origins" if section.split('.').count() == 2 => "origin",
         "routes" if section.ends_with(']') => "routes[]",
+        "routes" if section.ends_with("].auth") => "routes[].auth",
         _ => section,
     };
     let found = REMOVED_KEYS.iter().find(|key| key.section == table && key.name == name)?;
@@ -74,7 +91,7 @@ mod tests {
             (
                 "limits",
                 "retry_handshakes",
-                Some("is no longer a key; its value is now an eighth of limits.max_handshakes"),
+                Some("is no longer a key; its value is now an eightieth of limits.max_connections, at least 8"),
             ),
             ("origin", "max_ejected", Some("is no longer a key; its value is now always half of the servers")),
             ("origins.app", "max_ejected", Some("is no longer a key; its value is now always half of the servers")),

@@ -57,32 +57,28 @@ pub(crate) struct AuthRule {
     pub(crate) origin: String,
     path: String,
     copy: Vec<FieldName>,
-    to_client: Vec<FieldName>,
 }
 
 /// Fields of an auth response that admits a request.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct AuthFields {
     pub(crate) to_origin: Vec<(FieldName, Vec<u8>)>,
-    pub(crate) to_client: Vec<(FieldName, Vec<u8>)>,
+    /// Values of `Set-Cookie` for the client: a server that renews a session by a cookie accepts the former cookie no
+    /// more, so a lost one ends the session.
+    pub(crate) cookies: Vec<Vec<u8>>,
 }
 
 impl AuthFields {
-    /// Adds the fields for the client to the `response` to its request: cookies beside the response's own, any other
-    /// field in place of it.
+    /// Adds the cookies, of which there is at least one, to the `response` to the client's request, beside its own.
     pub(crate) fn add_to_response(&self, response: &mut Fields) {
-        for (name, _) in self.to_client.iter().filter(|(name, _)| name.as_name_ref() != name::SET_COOKIE) {
-            response.remove_field(name.as_name_ref());
+        for cookie in &self.cookies {
+            response.append(name::SET_COOKIE, cookie);
         }
-        for (name, value) in &self.to_client {
-            response.append(name.as_name_ref(), value);
-        }
-        let has_cookie = self.to_client.iter().any(|(name, _)| name.as_name_ref() == name::SET_COOKIE);
         let is_private = |directive: &[u8]| {
             let directive = directive.split(|byte| *byte == b'=').next().unwrap_or_default();
             directive.eq_ignore_ascii_case(b"private") || directive.eq_ignore_ascii_case(b"no-store")
         };
-        if has_cookie && !response.list_members(name::CACHE_CONTROL).any(is_private) {
+        if !response.list_members(name::CACHE_CONTROL).any(is_private) {
             response.set_field(name::CACHE_CONTROL, b"private");
         }
     }
@@ -103,9 +99,8 @@ pub(crate) enum AuthDecision {
 
 impl AuthRule {
     pub(crate) fn new(config: &config::Auth) -> Self {
-        let names = |names: &[http::HeaderName]| names.iter().map(FieldName::from).collect();
-        let (copy, to_client) = (names(&config.copy), names(&config.to_client));
-        Self { origin: config.origin.clone(), path: config.path.clone(), copy, to_client }
+        let copy = config.copy.iter().map(FieldName::from).collect();
+        Self { origin: config.origin.clone(), path: config.path.clone(), copy }
     }
 
     /// Names of the fields that only an auth response may set.
@@ -138,14 +133,8 @@ impl AuthRule {
         match status {
             status if status.is_success() => {
                 let Some(to_origin) = self.copied_fields(fields) else { return AuthDecision::Unusable };
-                let values = |name: &FieldName| {
-                    fields
-                        .all_values(name.as_name_ref())
-                        .map(|value| (name.clone(), value.to_vec()))
-                        .collect::<Vec<_>>()
-                };
-                let to_client = self.to_client.iter().flat_map(values).collect();
-                AuthDecision::Admitted(AuthFields { to_origin, to_client })
+                let cookies = fields.all_values(name::SET_COOKIE).map(<[u8]>::to_vec).collect();
+                AuthDecision::Admitted(AuthFields { to_origin, cookies })
             }
             status if status.is_client_error() => AuthDecision::Denied,
             StatusCode::MOVED_PERMANENTLY
@@ -201,12 +190,7 @@ mod tests {
 
     fn rule(copy: &[&str]) -> AuthRule {
         let copy = copy.iter().map(|name| name.parse().unwrap()).collect();
-        AuthRule::new(&config::Auth {
-            origin: "auth".into(),
-            path: "/verify?a=b".into(),
-            copy,
-            ..config::Auth::default()
-        })
+        AuthRule::new(&config::Auth { origin: "auth".into(), path: "/verify?a=b".into(), copy })
     }
 
     fn lines(lines: &[(&str, &str)]) -> Fields {
@@ -227,9 +211,8 @@ mod tests {
         let rule = rule(&["Remote-User", "Remote-Groups"]);
         let user = ("remote-user", "alice");
         let admitted = |to_origin: Vec<(FieldName, Vec<u8>)>, cookies: &[&str]| {
-            let to_client =
-                cookies.iter().map(|cookie| (name::SET_COOKIE.into(), cookie.as_bytes().to_vec())).collect();
-            AuthDecision::Admitted(AuthFields { to_origin, to_client })
+            let cookies = cookies.iter().map(|cookie| cookie.as_bytes().to_vec()).collect();
+            AuthDecision::Admitted(AuthFields { to_origin, cookies })
         };
         for (status, fields, expected) in [
             (200, vec![], admitted(vec![], &[])),
@@ -313,17 +296,11 @@ mod tests {
             ),
             (&[("cache-control", "no-store")], &["cache-control: no-store", "set-cookie: s=2"]),
         ] {
-            let given =
-                AuthFields { to_client: vec![(name::SET_COOKIE.into(), b"s=2".to_vec())], ..AuthFields::default() };
+            let given = AuthFields { cookies: vec![b"s=2".to_vec()], ..AuthFields::default() };
             let mut fields = lines(response);
             given.add_to_response(&mut fields);
             assert_eq!(sorted(&fields), expected);
         }
-        let mut fields = lines(&[("x-user", "of the origin"), ("cache-control", "public")]);
-        let user =
-            ("x-user".parse::<http::HeaderName>().map(|name| FieldName::from(&name)).unwrap(), b"alice".to_vec());
-        AuthFields { to_client: vec![user], ..AuthFields::default() }.add_to_response(&mut fields);
-        assert_eq!(sorted(&fields), ["cache-control: public", "x-user: alice"]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 mod connect;
 mod field_spelling;
 #[cfg(test)]
-mod oracle;
+mod oracle_tests;
 mod origin_connection;
 mod preemption;
 mod proxy_header;

@@ -175,7 +175,7 @@ impl Proxy {
             Some(auth) => match Box::pin(self.check_auth(routed, auth, head)).await? {
                 (CheckedAuth::Admitted(mut fields), took) => {
                     granted.append(&mut fields.to_origin);
-                    given = Some(fields).filter(|fields| !fields.to_client.is_empty());
+                    given = Some(fields).filter(|fields| !fields.cookies.is_empty());
                     took
                 }
                 (CheckedAuth::Answered(answer), _) => return Ok(answer),
@@ -510,7 +510,7 @@ impl Proxy {
         source: ClientSource,
     ) -> Result<Option<ProtocolSwitch>, Error> {
         let &RoutedRequest { local, route, client, .. } = routed;
-        let Some(protocol) = choose_protocol(upgrade, &route.upgrade).filter(|_| local.routing.max_tunnels > 0) else {
+        let Some(protocol) = choose_protocol(upgrade, &route.upgrade) else {
             return if client.protocol == Protocol::Http1 { Ok(None) } else { Err(Error::NoSuchTunnel) };
         };
         let Some((slot, evicts)) = self.tunnels.take_tunnel_slot(local.routing.max_tunnels, source) else {

@@ -140,14 +140,10 @@ fn remove_forged(fields: &mut Fields, trusted: bool) {
     }
 }
 
-/// Adds the certificate that this connection's handshake verified (RFC 9440), with its `chain` if configured; in place
-/// of a trusted peer's.
-pub(super) fn set_certificate(fields: &mut Fields, certificate: &ClientCertificate, chain: bool) {
+/// Adds the certificate that this connection's handshake verified (RFC 9440), in place of a trusted peer's.
+pub(super) fn set_certificate(fields: &mut Fields, certificate: &ClientCertificate) {
     fields.set_field(name::CLIENT_CERT, certificate.leaf.as_bytes());
-    match certificate.chain.as_ref().filter(|_| chain) {
-        Some(chain) => fields.set_field(name::CLIENT_CERT_CHAIN, chain.as_bytes()),
-        None => drop(fields.remove_field(name::CLIENT_CERT_CHAIN)),
-    }
+    fields.remove_field(name::CLIENT_CERT_CHAIN);
 }
 
 /// Builds a `forwarded-element` (RFC 7239 §4), and the values in it. An IPv6 address is bracketed and therefore quoted;
@@ -389,18 +385,10 @@ mod tests {
         set(&mut kept, &client("192.0.2.7:1"), "a.test", "id", true);
         assert_eq!(all(&kept, "client-cert"), [":b2xk:"]);
         assert_eq!(all(&kept, "client-cert-chain"), [":b2xk:"]);
-        let table: [(&[&str], bool, &[&str]); 4] = [
-            (&["leaf"], true, &[]),
-            (&["leaf"], false, &[]),
-            (&["leaf", "one"], true, &[":b25l:"]),
-            (&["leaf", "one"], false, &[]),
-        ];
-        for (chain, wanted, expected) in table {
-            let mut map = said();
-            set_certificate(&mut map, &ClientCertificate::new(chain).unwrap(), wanted);
-            assert_eq!(all(&map, "client-cert"), [":bGVhZg==:"]);
-            assert_eq!(all(&map, "client-cert-chain"), expected, "{chain:?} {wanted}");
-        }
+        let mut map = said();
+        set_certificate(&mut map, &ClientCertificate::new(&["leaf", "one"]).unwrap());
+        assert_eq!(all(&map, "client-cert"), [":bGVhZg==:"]);
+        assert!(all(&map, "client-cert-chain").is_empty());
     }
 
     #[test]

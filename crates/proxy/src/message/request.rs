@@ -72,8 +72,6 @@ pub(crate) struct RouteHead {
     pub(crate) rewrite_host: Option<String>,
     /// Certificate that clients have to present; 403 without.
     pub(crate) certificate: CertificateRequest,
-    /// Whether the origin gets the certificates that came with the client's.
-    pub(crate) certificate_chain: bool,
     /// Whether the method of a request decides between this route and another: a field that overrides the method would
     /// undo that.
     pub(crate) methods_matter: bool,
@@ -130,7 +128,7 @@ pub(crate) fn translate_request(
     if route.certificate != CertificateRequest::None
         && let Some(certificate) = &client.identity.certificate
     {
-        forwarded::set_certificate(&mut head.fields, certificate, route.certificate_chain);
+        forwarded::set_certificate(&mut head.fields, certificate);
     }
     match &route.rewrite_host {
         Some(host) => head.fields.set_field(name::HOST, host.as_bytes()),

@@ -9,7 +9,7 @@ use crate::connection::TlsToOrigin;
 use crate::message::FieldPolicy;
 use crate::metrics::ProxyMetrics;
 use crate::pool::PoolResources;
-use litequic_config::{self as config, Fraction, OriginServer, Sticky, StickyBy};
+use litequic_config::{self as config, Fraction, OriginServer, Sticky};
 use litequic_exchange::{FieldName, Fields, name};
 use std::{
     cell::{Cell, RefCell},
@@ -61,13 +61,13 @@ enum Stickiness {
 impl Stickiness {
     fn new(name: &str, config: &config::OriginConfig, key: &CookieKey) -> Self {
         match config.sticky.as_ref().filter(|_| config.servers.len() > 1) {
-            Some(Sticky { by: StickyBy::Cookie, cookie, .. }) => {
+            Some(Sticky::Cookie(cookie)) => {
                 let servers = config.servers.iter().map(|server| server.address.to_string());
                 Self::Cookies(StickyCookies::new(cookie, key, name, servers))
             }
-            Some(Sticky { by: StickyBy::Address, .. }) => Self::Address,
-            Some(Sticky { by: StickyBy::Header, header: Some(header), .. }) => Self::Field(header.into()),
-            _ => Self::None,
+            Some(Sticky::Address) => Self::Address,
+            Some(Sticky::Header(header)) => Self::Field(header.into()),
+            None => Self::None,
         }
     }
 }

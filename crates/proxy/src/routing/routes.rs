@@ -208,7 +208,6 @@ impl Routes {
                 head: RouteHead {
                     rewrite_host: route.rewrite_host.clone(),
                     certificate: to_certificate_request(route.client_certificate.unwrap_or(certificates.verify)),
-                    certificate_chain: certificates.chain,
                     methods_matter: !by_method.is_empty() && {
                         let place = RouteScope::from_config(route);
                         by_method.iter().any(|other| place.may_overlap(other))

@@ -125,7 +125,10 @@ fn config(address: OriginAddress, change: impl FnOnce(&mut Config)) -> Config {
         error_pages: config::ErrorPages::default(),
         origins: BTreeMap::from([("o".to_owned(), OriginConfig::new(address))]),
         limits: config::Limits::default(),
-        sources: config::Sources { limited: false, ..config::Sources::default() },
+        sources: config::Sources {
+            exempt: ["0.0.0.0/0", "::/0"].map(|all| all.parse().unwrap()).into(),
+            ..config::Sources::default()
+        },
         timeouts: Timeouts::default(),
         litequic: config::LiteQuic::default(),
         admin: config::Admin::default(),

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{Pages, Routing, ServerName};
 use http::{HeaderName, HeaderValue, header};
-use litequic_config::{OriginAddress, OriginConfig, OriginServer, Sticky, StickyBy};
+use litequic_config::{OriginAddress, OriginConfig, OriginServer, Sticky};
 use std::{rc::Rc, sync::Arc, time::Duration};
 use tokio::{
     net::TcpListener,
@@ -134,7 +134,7 @@ fn a_used_connection_that_closes_moves_no_client() {
         let (one, other) = (Script::new().await, Script::new().await);
         let key = HeaderName::from_static("x-user");
         let setup = setup(&[&one.address(), &other.address()], |origin| {
-            origin.sticky = Some(Sticky { by: StickyBy::Header, header: Some(key.clone()), ..Sticky::default() });
+            origin.sticky = Some(Sticky::Header(key.clone()));
         });
         let sent = setup.send(get_with(key.clone(), "ann"));
         let (home, mut peer) = tokio::select! {
@@ -220,7 +220,7 @@ fn hashing_moves_only_the_clients_of_a_lost_server() {
         let mut servers = [Answering::new(DONE).await, Answering::new(DONE).await, Answering::new(DONE).await];
         let key = HeaderName::from_static("x-user");
         let setup = setup(&servers.each_ref().map(|server| &server.address), |origin| {
-            origin.sticky = Some(Sticky { by: StickyBy::Header, header: Some(key.clone()), ..Sticky::default() });
+            origin.sticky = Some(Sticky::Header(key.clone()));
             origin.eject_after = Some(1);
             origin.eject_time = Duration::from_millis(50);
         });
@@ -263,7 +263,7 @@ fn by_address_an_ipv6_client_is_its_network() {
     on_a_worker(async {
         let servers = [Answering::new(DONE).await, Answering::new(DONE).await];
         let setup = setup(&servers.each_ref().map(|server| &server.address), |origin| {
-            origin.sticky = Some(Sticky { by: StickyBy::Address, ..Sticky::default() });
+            origin.sticky = Some(Sticky::Address);
         });
         let home = async |client: &str| {
             let before = servers.each_ref().map(|server| server.requests.get());

@@ -58,9 +58,9 @@ enum AdmissionVerdict {
     Allow,
     /// The client has to validate the address before the handshake (Retry).
     Retry,
-    /// `limits.max_handshakes` is reached.
+    /// `Limits::max_handshakes` is reached.
     TooManyHandshakes,
-    /// `limits.max_handshakes` is nearly reached, and the source has handshakes in progress.
+    /// `Limits::max_handshakes` is nearly reached, and the source has handshakes in progress.
     LastHandshakesReserved,
     /// `limits.max_connections` is reached, and no source has more connections than the client's.
     TooManyConnections,

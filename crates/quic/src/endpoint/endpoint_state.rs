@@ -5,7 +5,7 @@
 //! [`EndpointState`]; nothing else is shared. The state must be `Send`, because s2n-quic's providers are; only one
 //! thread uses it.
 //!
-//! The order of s2n-quic's calls determines the current connection (`call_order` tests it):
+//! The order of s2n-quic's calls determines the current connection (`call_order_tests` tests it):
 //!
 //! | call | provider | writes | takes or reads |
 //! |---|---|---|---|

@@ -5,9 +5,9 @@ mod address_token;
 mod admission;
 mod amplification;
 #[cfg(test)]
-mod call_order;
+mod call_order_tests;
 #[cfg(test)]
-mod client_moves;
+mod client_moves_tests;
 mod close_formatter;
 mod connection_logs;
 mod connection_slot;

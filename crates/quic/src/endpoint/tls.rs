@@ -8,7 +8,7 @@
 //! a wakeup, which it does for stored connections only, and then closes the connection like any other. That happens in
 //! the next turn of the endpoint's loop; s2n-quic sends its CONNECTION_CLOSE from there, at most once for each of the
 //! client's datagrams. A rejected handshake counts as one in progress, as it would with a larger ClientHello, until the
-//! closing period (RFC 9000 §10.2) ends: `Limits::retry_handshakes` and `limits.max_handshakes` apply.
+//! closing period (RFC 9000 §10.2) ends: `Limits::retry_handshakes` and `Limits::max_handshakes` apply.
 //!
 //! A first Initial with frames that do not belong there is still discarded, which RFC 9000 §17.2.2 allows.
 

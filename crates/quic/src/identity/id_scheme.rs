@@ -186,7 +186,7 @@ impl RoutableIds {
             None => None,
         };
         let ServerId { rotation, lifetime, .. } = *server_id;
-        let current = IdConfiguration { server_id: server_id.id_bytes(), rotation, cipher };
+        let current = IdConfiguration { server_id: server_id.id_bytes().to_vec(), rotation, cipher };
         Ok(Self { current, key, lifetime, former })
     }
 }

@@ -176,7 +176,7 @@ pub(super) async fn export_spans(
     };
     let (head, body) = response.into_parts();
     let body = CollectorAnswer::read_answer(body, limit).await;
-    let exported = match destination.protocol {
+    let exported = match destination.endpoint.protocol {
         TraceProtocol::Http => http_outcome(head.status, &head.headers, &body.bytes),
         TraceProtocol::Grpc => {
             let fields = if head.headers.contains_key(GRPC_STATUS) { &head.headers } else { &body.trailers };
@@ -235,7 +235,7 @@ fn build_export_request(
     let endpoint = &destination.endpoint;
     let mut request = Request::new(message);
     *request.method_mut() = Method::POST;
-    let content_type = match destination.protocol {
+    let content_type = match destination.endpoint.protocol {
         TraceProtocol::Http => {
             *request.uri_mut() = endpoint.http_path().parse::<Uri>()?;
             request.headers_mut().insert(header::HOST, HeaderValue::from_str(&endpoint.authority)?);
@@ -347,7 +347,7 @@ async fn open_collector_connection(
     let mut driver = JoinSet::new();
     let stream = TokioIo::new(stream);
     // A failure of the task fails the request, too, so its result is dropped.
-    let sender = match destination.protocol {
+    let sender = match destination.endpoint.protocol {
         TraceProtocol::Http => {
             let mut builder = http1::Builder::new();
             builder.max_buf_size(MAX_HEADER);

@@ -228,7 +228,8 @@ impl Exporter {
         }
         if let Some(batch) = self.backlog.pop_front_if(is_due) {
             let SpanBatch { destination, pieces, bytes, count, .. } = batch;
-            let (begin, end) = destination.envelope.wrap_spans(bytes, destination.protocol == TraceProtocol::Grpc);
+            let (begin, end) =
+                destination.envelope.wrap_spans(bytes, destination.endpoint.protocol == TraceProtocol::Grpc);
             let message = ExportBody::new(begin, pieces, end);
             let bytes = bytes as u64;
             self.outgoing =

@@ -41,7 +41,7 @@ pub(super) struct ExportEnvelope {
 impl ExportEnvelope {
     pub(super) fn new(config: &Traces) -> Self {
         let mut attributes = Vec::new();
-        let own = [("service.name", &*config.service_name), ("service.version", env!("CARGO_PKG_VERSION"))];
+        let own = [("service.name", "litequic"), ("service.version", env!("CARGO_PKG_VERSION"))];
         let is_own = |name: &str| config.attributes.iter().any(|(given, _)| given == name);
         for (name, value) in own.into_iter().filter(|(name, _)| !is_own(name)) {
             attribute::append_resource_attribute(&mut attributes, ATTRIBUTES, name, value);

@@ -46,9 +46,6 @@ const IS_REMOTE: u32 = 0x200;
 /// Methods that the conventions name: those of RFC 9110, and PATCH.
 const METHODS: [&[u8]; 9] = [b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"CONNECT", b"OPTIONS", b"TRACE", b"PATCH"];
 
-/// Query parameters whose values are signatures or keys.
-const SECRETS: [&[u8]; 4] = [b"sig", b"Signature", b"AWSAccessKeyId", b"X-Goog-Signature"];
-
 /// Ended request, of the duration `took`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EndedRequest<'a> {
@@ -59,14 +56,14 @@ pub(super) struct EndedRequest<'a> {
 
 /// Appends the spans of `request` to `out`, as fields of `ScopeSpans`, and returns their number. `scratch` is memory
 /// for one span.
-pub(super) fn write_spans(out: &mut Vec<u8>, scratch: &mut Vec<u8>, request: EndedRequest<'_>, query: bool) -> u32 {
+pub(super) fn write_spans(out: &mut Vec<u8>, scratch: &mut Vec<u8>, request: EndedRequest<'_>) -> u32 {
     scratch.clear();
-    write_server_span(scratch, request, query);
+    write_server_span(scratch, request);
     pb::write_bytes_field(out, SPANS, scratch);
     let mut count = 1;
     for attempt in &request.trace.attempts {
         scratch.clear();
-        write_client_span(scratch, request, attempt, query);
+        write_client_span(scratch, request, attempt);
         pb::write_bytes_field(out, SPANS, scratch);
         count += 1;
     }
@@ -139,7 +136,7 @@ const fn is_cut_off(facts: &RecordedFacts) -> bool {
     }
 }
 
-fn write_server_span(out: &mut Vec<u8>, EndedRequest { facts, trace, took }: EndedRequest<'_>, query: bool) {
+fn write_server_span(out: &mut Vec<u8>, EndedRequest { facts, trace, took }: EndedRequest<'_>) {
     let method = write_method(out, facts.request_text(RequestText::Method));
     let name: &[&[u8]] = match facts.http_route.as_deref().map(cut_text) {
         Some(route) => {
@@ -156,12 +153,9 @@ fn write_server_span(out: &mut Vec<u8>, EndedRequest { facts, trace, took }: End
     let client = &facts.client;
     let is_plain = client.identity.tls == ClientTls::Plain;
     append_text(out, key!("url.scheme"), if is_plain { b"http" } else { b"https" });
-    let (path, rest) = split_query(facts.request_text(RequestText::Path));
+    let path = without_query(facts.request_text(RequestText::Path));
     if !path.is_empty() {
         append_text(out, key!("url.path"), &printable_value(path));
-    }
-    if let Some(rest) = rest.filter(|_| query) {
-        append_text(out, key!("url.query"), &printable_value(&redact_query(rest)));
     }
     let (host, port) = split_authority(facts.request_text(RequestText::Host));
     if !host.is_empty() {
@@ -220,7 +214,7 @@ fn write_server_span(out: &mut Vec<u8>, EndedRequest { facts, trace, took }: End
     }
 }
 
-fn write_client_span(out: &mut Vec<u8>, request: EndedRequest<'_>, attempt: &AttemptSpan, query: bool) {
+fn write_client_span(out: &mut Vec<u8>, request: EndedRequest<'_>, attempt: &AttemptSpan) {
     let EndedRequest { facts, trace, took } = request;
     let at = |after: Duration| start_nanoseconds(facts).saturating_add(nanoseconds(after));
     let head = SpanHead {
@@ -249,16 +243,11 @@ fn write_client_span(out: &mut Vec<u8>, request: EndedRequest<'_>, attempt: &Att
     // Without a connection, nothing was sent.
     if !attempt.target.is_empty() {
         let server = if attempt.server.starts_with("unix:") { "http://localhost" } else { &*attempt.server };
-        let (path, rest) = split_query(attempt.target.as_bytes());
-        match rest.filter(|_| query) {
-            None if server.len() + path.len() <= MAX_VALUE && path.is_ascii() => {
-                append_text_parts(out, key!("url.full"), &[server.as_bytes(), path]);
-            }
-            rest => {
-                let rest = rest.map(|rest| [b"?", &*redact_query(rest)].concat()).unwrap_or_default();
-                let url = [server.as_bytes(), path, &rest].concat();
-                append_text(out, key!("url.full"), &printable_value(&url));
-            }
+        let path = without_query(attempt.target.as_bytes());
+        if server.len() + path.len() <= MAX_VALUE && path.is_ascii() {
+            append_text_parts(out, key!("url.full"), &[server.as_bytes(), path]);
+        } else {
+            append_text(out, key!("url.full"), &printable_value(&[server.as_bytes(), path].concat()));
         }
         append_text(out, key!("network.protocol.version"), b"1.1");
         append_boolean(out, key!("litequic.connection.reused"), attempt.is_reused);
@@ -281,12 +270,9 @@ fn write_client_span(out: &mut Vec<u8>, request: EndedRequest<'_>, attempt: &Att
     }
 }
 
-/// Splits a request target into its path and its query.
-fn split_query(target: &[u8]) -> (&[u8], Option<&[u8]>) {
-    match target.iter().position(|byte| *byte == b'?') {
-        Some(at) => (target.get(..at).unwrap_or_default(), target.get(at.saturating_add(1)..)),
-        None => (target, None),
-    }
+/// Returns a request target without its query, which may contain tokens and personal names.
+fn without_query(target: &[u8]) -> &[u8] {
+    target.split(|byte| *byte == b'?').next().unwrap_or_default()
 }
 
 /// Splits an authority into its host, without brackets, and its port.
@@ -339,22 +325,6 @@ fn printable_value(value: &[u8]) -> Cow<'_, [u8]> {
     }
     text.truncate(text.floor_char_boundary(MAX_VALUE));
     text.into_bytes().into()
-}
-
-/// Redacts the values that the conventions call secret from a query.
-fn redact_query(query: &[u8]) -> Cow<'_, [u8]> {
-    let secret = |parameter: &[u8]| {
-        SECRETS.into_iter().find(|name| parameter.strip_prefix(*name).is_some_and(|rest| rest.starts_with(b"=")))
-    };
-    let parameters = || query.split(|byte| *byte == b'&');
-    if parameters().all(|parameter| secret(parameter).is_none()) {
-        return query.into();
-    }
-    let parameters = parameters().map(|parameter| match secret(parameter) {
-        Some(name) => [name, b"=REDACTED"].concat(),
-        None => parameter.to_vec(),
-    });
-    parameters.collect::<Vec<_>>().join(&b'&').into()
 }
 
 #[cfg(test)]

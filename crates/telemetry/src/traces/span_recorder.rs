@@ -144,7 +144,7 @@ impl UnsentSpans {
     ) {
         let EndedRequest { facts, trace, took } = request;
         let before = self.spans.len();
-        let count = span::write_spans(&mut self.spans, scratch, request, self.setting.query);
+        let count = span::write_spans(&mut self.spans, scratch, request);
         // The request's own span was counted when the request began.
         if count > 1 {
             self.rate.take_tokens(count.saturating_sub(1), Instant::now());

@@ -2,7 +2,7 @@
 
 use super::{otlp::ExportEnvelope, sampler::Sampler};
 use arc_swap::ArcSwapOption;
-use litequic_config::{Config, Fraction, Network, TraceEndpoint, TraceParent, TraceProtocol, Traces};
+use litequic_config::{Config, Fraction, Network, TraceEndpoint, TraceParent, Traces};
 use litequic_exchange::{TraceId, TraceStart};
 use rustls::ClientConfig;
 use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
@@ -33,7 +33,6 @@ impl fmt::Debug for CollectorTls {
 #[derive(Debug)]
 pub(super) struct SpanDestination {
     pub(super) endpoint: TraceEndpoint,
-    pub(super) protocol: TraceProtocol,
     pub(super) headers: Vec<(http::HeaderName, http::HeaderValue)>,
     pub(super) timeout: Duration,
     pub(super) tls: Option<CollectorTls>,
@@ -46,14 +45,13 @@ pub(super) struct TraceSetting {
     parent: TraceParent,
     trusted: Vec<Network>,
     pub(super) max_per_second: u32,
-    pub(super) query: bool,
     pub(super) destination: Arc<SpanDestination>,
 }
 
 impl TraceSetting {
     /// The setting of `config`; `None` if traces are off, or need TLS and `tls` is `None`.
     pub(super) fn new(config: &Config, tls: Option<CollectorTls>) -> Option<Self> {
-        let Traces { endpoint, protocol, ratio, parent, max_per_second, query, headers, timeout, .. } = &config.traces;
+        let Traces { endpoint, ratio, parent, max_per_second, headers, timeout, .. } = &config.traces;
         let endpoint = endpoint.clone()?;
         if endpoint.is_https && tls.is_none() {
             return None;
@@ -61,7 +59,6 @@ impl TraceSetting {
         let destination = SpanDestination {
             tls: tls.filter(|_| endpoint.is_https),
             endpoint,
-            protocol: *protocol,
             headers: headers.clone(),
             timeout: *timeout,
             envelope: ExportEnvelope::new(&config.traces),
@@ -71,7 +68,6 @@ impl TraceSetting {
             parent: *parent,
             trusted: config.trusted_proxies.clone(),
             max_per_second: *max_per_second,
-            query: *query,
             destination: Arc::new(destination),
         })
     }

@@ -80,7 +80,7 @@ const FOREIGN_WORDS: &[(&str, &[&str], ForeignHint)] = &[
         Line("use redirect or rewrite_prefix of a route"),
     ),
     (ANYWHERE, &["limitreq", "limitreqzone", "sticktable"], Line("use rate_limit of a route")),
-    (ANYWHERE, &["limitconn", "limitconnzone"], Line("use limits.by_source, which shares connections between sources")),
+    (ANYWHERE, &["limitconn", "limitconnzone"], Line("connections are shared between sources (limits.source_exempt)")),
     (ANYWHERE, &["limitrate", "bandwidth", "throttle"], Line("litequic does not limit the bandwidth of clients")),
     (ANYWHERE, &["setrealipfrom", "realipheader", "trustedips", "forwardedheaders"], Key("trusted_proxies")),
     (

@@ -96,7 +96,7 @@ pub(crate) fn detect_by_keys(root: &DeTable<'_>) -> Option<(ForeignFormat, usize
     foreign.min_by_key(|(_, at)| *at)
 }
 
-/// Whether the text begins with a label for Traefik, such as `traefik.enable=true`: a host may be `traefik.example.com`.
+/// Whether the text begins with a label for Traefik, such as `traefik.enable=true`. `traefik.example.com` is a host.
 fn is_label(text: &str) -> bool {
     let rest = text.strip_prefix("traefik.").unwrap_or_default();
     ["enable", "docker.", "http.", "tcp.", "udp."].iter().any(|word| rest.starts_with(word))

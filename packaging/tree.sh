@@ -29,8 +29,11 @@ mv "$top/share/man/man1/litequic.toml.5" "$top/share/man/man5/"
 cp config/*.toml "$top/share/doc/litequic/examples/"
 cp LICENSE README.md CHANGELOG.md SECURITY.md "$top/share/doc/litequic/"
 for each in docs/*; do
-    # Measurements, in all their figures: larger than everything else.
-    [ "$each" = docs/results ] || cp -R "$each" "$top/share/doc/litequic/docs/"
+    case $each in
+    # Measurements, and screenshots: these are larger than everything else together.
+    docs/results | *.png) ;;
+    *) cp -R "$each" "$top/share/doc/litequic/docs/" ;;
+    esac
 done
 install -D -m 644 -t "$top/share/doc/litequic/examples/systemd" packaging/systemd/examples/*
 install -D -m 644 -t "$top/share/doc/litequic/examples/seccomp" packaging/seccomp/*.json

@@ -51,7 +51,7 @@ proxy=$(address "$net-proxy")
 check "HTTP/3 to the origin" says '^origin$' get "$proxy" https://example.com:8443/
 if command -v curl >/dev/null; then
     port=$(docker port "$net-proxy" 8443/tcp | head -n 1 | sed 's/.*://')
-    check "HTTP/2 through the published port, which announces HTTP/3" says '^alt-svc: h3=' \
+    check "HTTP/2 through the published port, at which it announces HTTP/3" says "^alt-svc: h3=\":$port\"" \
         curl --noproxy '*' -sSi --http2 --cacert "$work/tls.crt" --resolve "example.com:$port:127.0.0.1" "https://example.com:$port/"
 fi
 check "ctl in the container" says '"phase": "ready"' docker exec "$net-proxy" litequic ctl status --json

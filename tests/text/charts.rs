@@ -6,7 +6,7 @@ mod refused;
 mod rendered;
 
 use litequic_config as config;
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 use std::{env, fs, path::Path};
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
@@ -82,7 +82,26 @@ fn schema_of_values() -> Json {
         let removed = schema.pointer_mut(&pointer).and_then(|keys| keys.as_object_mut()?.remove(key));
         assert!(removed.is_some(), "{path}");
     }
+    say_what_patterns_expect(&mut schema);
     schema
+}
+
+/// Replaces each pattern in `schema` by a condition: helm then prints `value must be 'a duration from …'` instead of a
+/// regular expression. It accepts one string more, which is that text itself.
+fn say_what_patterns_expect(schema: &mut Json) {
+    if let Json::Object(keys) = schema
+        && let Some(Json::String(message)) = keys.remove("patternErrorMessage")
+    {
+        let expected = message.strip_prefix("expected ").unwrap();
+        let condition = ["pattern", "not"].into_iter().filter_map(|key| keys.remove_entry(key)).collect();
+        keys.insert("if".into(), Json::Object(condition));
+        keys.insert("else".into(), json!({ "const": expected }));
+    }
+    match schema {
+        Json::Object(keys) => keys.values_mut().for_each(say_what_patterns_expect),
+        Json::Array(values) => values.iter_mut().for_each(say_what_patterns_expect),
+        _ => {}
+    }
 }
 
 #[test]

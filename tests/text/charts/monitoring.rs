@@ -12,7 +12,7 @@ use std::{
     fs,
     io::{self, Write},
     path::Path,
-    process::{Command, Output},
+    process::{Command, Output, Stdio},
 };
 
 const RULES: &str = "helm/litequic-sidecar/files/rules.yaml";
@@ -158,6 +158,18 @@ fn promtool(arguments: &[&str]) -> Option<Output> {
             None
         }
     }
+}
+
+/// Of Debian 12's Prometheus, which rejects the types of OpenMetrics.
+#[test]
+fn metrics_as_plain_text_pass_promtools_check() {
+    let text = litequic_telemetry::to_prometheus_text(&scrape());
+    let mut command = Command::new("promtool");
+    let started = command.args(["check", "metrics"]).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let Ok(mut checker) = started else { return };
+    checker.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    let output = checker.wait_with_output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
 }
 
 #[test]

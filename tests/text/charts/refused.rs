@@ -104,13 +104,13 @@ fn what_check_accepts_helm_accepts_too() {
 fn a_value_that_would_fail_in_the_pod_is_refused_at_once() {
     let Some(helm) = Helm::find() else { return };
     let table = [
-        ("timeouts.idle=30x", "'/config/timeouts/idle'"),
+        ("timeouts.idle=30x", "'/config/timeouts/idle': value must be 'a duration from "),
         ("timeouts.idle=30", "'/config/timeouts/idle'"),
-        ("timeouts.idle=0s", "'/config/timeouts/idle'"),
+        ("timeouts.idle=0s", "'/config/timeouts/idle': value must be 'a duration from "),
         ("timeouts.request=never", "'/config/timeouts/request'"),
         ("limits.max_header_bytes=32 KX", "'/config/limits/max_header_bytes'"),
-        ("limits.max_body_bytes=lots", "'/config/limits/max_body_bytes'"),
-        ("origin.url=web:80", "'/config/origin/url'"),
+        ("limits.max_body_bytes=lots", "'/config/limits/max_body_bytes': value must be 'a size from "),
+        ("origin.url=web:80", "'/config/origin/url': value must be '\"http://HOST:PORT\", "),
         ("origin.url=ftp://web", "'/config/origin/url'"),
         ("origins.a.url=http://web/app", "'/config/origins/a/url'"),
         ("origin.health.path=health", "'/config/origin/health/path'"),

@@ -242,10 +242,7 @@ fn foreign_format_fault(file: &Path, text: &str, program: foreign::ForeignFormat
         key: String::new(),
         value: None,
         problem: format!("is {program}"),
-        expected: Some(
-            "litequic's TOML: `litequic example` prints examples, `litequic reference configuration` prints all keys"
-                .into(),
-        ),
+        expected: Some(program.describe_expected()),
         nearest: None,
     }
 }

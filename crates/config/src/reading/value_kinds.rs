@@ -76,9 +76,11 @@ pub(crate) struct ValueKind<T> {
 
 impl<T> ValueKind<T> {
     /// Restricts strings in the schema to full matches of `of`, a regular expression without look-around (for ECMA 262
-    /// and RE2). The pattern must accept all that `read` accepts, and little more.
+    /// and RE2). The pattern must accept all that `read` accepts, and little more. Editors show `patternErrorMessage`
+    /// instead of it.
     pub(crate) fn with_pattern(mut self, of: &str) -> Self {
-        self.extend_schema(json!({ "pattern": full_match_pattern(of) }));
+        let message = format!("expected {}", self.expected);
+        self.extend_schema(json!({ "pattern": full_match_pattern(of), "patternErrorMessage": message }));
         self
     }
 

@@ -8,10 +8,13 @@ use toml::de::DeTable;
 pub(crate) enum ForeignFormat {
     Apache,
     Caddyfile,
+    Compose,
     Haproxy,
     Json,
     Nginx,
     Traefik,
+    /// Labels of containers, in a compose file or as they are.
+    TraefikLabels,
     Yaml,
 }
 
@@ -21,12 +24,27 @@ impl fmt::Display for ForeignFormat {
         f.write_str(match self {
             Self::Apache => "a configuration of Apache",
             Self::Caddyfile => "a Caddyfile",
+            Self::Compose => "a compose file",
             Self::Haproxy => "a configuration of HAProxy",
             Self::Json => "JSON",
             Self::Nginx => "a configuration of nginx",
             Self::Traefik => "a configuration of Traefik",
+            Self::TraefikLabels => "a file with labels for Traefik",
             Self::Yaml => "YAML",
         })
+    }
+}
+
+impl ForeignFormat {
+    /// Describes what to write instead, to follow "expected".
+    pub(crate) fn describe_expected(self) -> String {
+        let sections = match self {
+            Self::TraefikLabels => " with [[routes]] for routers and [origins.NAME] for services",
+            _ => "",
+        };
+        format!(
+            "litequic's TOML{sections}: `litequic example` prints examples, `litequic reference configuration` prints all keys"
+        )
     }
 }
 
@@ -70,15 +88,28 @@ pub(crate) fn detect_by_keys(root: &DeTable<'_>) -> Option<(ForeignFormat, usize
     if OWN_KEYS.iter().any(|own| root.contains_key(*own)) {
         return None;
     }
-    let foreign = root.keys().filter(|key| TRAEFIK_KEYS.contains(&key.get_ref().to_lowercase().as_str()));
-    foreign.map(|key| key.span().start).min().map(|at| (ForeignFormat::Traefik, at))
+    let format = |name: &str| match name.to_lowercase() {
+        name if name == "traefik" || is_label(&name) => Some(ForeignFormat::TraefikLabels),
+        name => TRAEFIK_KEYS.contains(&name.as_str()).then_some(ForeignFormat::Traefik),
+    };
+    let foreign = root.keys().filter_map(|key| Some((format(key.get_ref())?, key.span().start)));
+    foreign.min_by_key(|(_, at)| *at)
+}
+
+/// Whether the text begins with a label for Traefik, such as `traefik.enable=true`. `traefik.example.com` is a host.
+fn is_label(text: &str) -> bool {
+    let rest = text.strip_prefix("traefik.").unwrap_or_default();
+    ["enable", "docker.", "http.", "tcp.", "udp."].iter().any(|word| rest.starts_with(word))
 }
 
 /// Returns the foreign format of a file that is not TOML, and the position of its first line with content; `None` if it
 /// is TOML with faults.
 pub(crate) fn detect_by_lines(text: &str) -> Option<(ForeignFormat, usize)> {
     let lines = LineCounts::count_lines(text);
-    Some((lines.guess_format(text)?, lines.first))
+    Some(match lines.label {
+        Some(at) => (ForeignFormat::TraefikLabels, at),
+        None => (lines.guess_format(text)?, lines.first),
+    })
 }
 
 /// Number of lines by their syntax, without comments and blank lines.
@@ -86,6 +117,8 @@ pub(crate) fn detect_by_lines(text: &str) -> Option<(ForeignFormat, usize)> {
 struct LineCounts {
     /// Position of the first line in the file.
     first: usize,
+    /// Position of the first line with a label for Traefik.
+    label: Option<usize>,
     all: usize,
     /// Lines of TOML: `key = …`, `[table]`.
     toml: usize,
@@ -97,6 +130,8 @@ struct LineCounts {
     closing: usize,
     /// Lines of YAML: `key: …`, `- …`, `---`.
     yaml: usize,
+    /// Sections of a compose file that hold its containers.
+    compose: usize,
     /// Sections of HAProxy.
     haproxy: usize,
     /// Sections of Apache: `<Section …>`.
@@ -112,8 +147,12 @@ impl LineCounts {
         for whole in text.split_inclusive('\n') {
             let line = without_comment(whole);
             if !line.trim().is_empty() {
+                let start = at + (line.len() - line.trim_start().len());
                 if lines.all == 0 {
-                    lines.first = at + (line.len() - line.trim_start().len());
+                    lines.first = start;
+                }
+                if lines.label.is_none() && is_label(line.trim_start_matches([' ', '\t', '-', '"', '\''])) {
+                    lines.label = Some(start);
                 }
                 lines.classify_line(line);
             }
@@ -133,6 +172,7 @@ impl LineCounts {
         count(line.ends_with('{') || line.ends_with(" {}"), |lines| &mut lines.opening);
         count(line.starts_with('}'), |lines| &mut lines.closing);
         count(is_yaml(line), |lines| &mut lines.yaml);
+        count(!is_indented && line == "services:", |lines| &mut lines.compose);
         count(!is_indented && is_haproxy(line), |lines| &mut lines.haproxy);
         count(line.starts_with('<') && line.ends_with('>'), |lines| &mut lines.apache);
         count(CADDY_DIRECTIVES.contains(&first), |lines| &mut lines.caddy);
@@ -156,6 +196,9 @@ impl LineCounts {
             return Some(ForeignFormat::Haproxy);
         }
         if is_most(self.yaml) {
+            if self.compose > 0 {
+                return Some(ForeignFormat::Compose);
+            }
             let is_traefik = ["entryPoints", "entrypoints", "certificatesResolvers", "traefik"];
             let is_traefik = is_traefik.iter().any(|word| text.contains(word));
             return Some(if is_traefik { ForeignFormat::Traefik } else { ForeignFormat::Yaml });
@@ -223,9 +266,15 @@ mod tests {
             ("global\n  maxconn 10\nfrontend web\n  bind :443 ssl crt /a\n", Some(ForeignFormat::Haproxy)),
             ("example.com {\n  reverse_proxy 127.0.0.1:8080\n}\n", Some(ForeignFormat::Caddyfile)),
             ("{\n  email a@example.com\n}\nexample.com {\n}\n", Some(ForeignFormat::Caddyfile)),
+            ("traefik.example.com {\n  reverse_proxy a:80\n}\n", Some(ForeignFormat::Caddyfile)),
             ("localhost\n\nreverse_proxy 127.0.0.1:8080\n", Some(ForeignFormat::Caddyfile)),
             ("<VirtualHost *:443>\n  ProxyPass / http://a/\n</VirtualHost>\n", Some(ForeignFormat::Apache)),
-            ("services:\n  web:\n    image: \"nginx\"\n", Some(ForeignFormat::Yaml)),
+            ("services:\n  web:\n    image: \"nginx\"\n", Some(ForeignFormat::Compose)),
+            ("services:\n  proxy:\n    image: \"traefik:v3\"\n", Some(ForeignFormat::Compose)),
+            ("http:\n  services:\n    web: {}\n", Some(ForeignFormat::Yaml)),
+            ("services:\n  a:\n    labels:\n      traefik.enable: true\n", Some(ForeignFormat::TraefikLabels)),
+            ("services:\n  a:\n    labels:\n      - \"traefik.enable=true\"\n", Some(ForeignFormat::TraefikLabels)),
+            ("[listen]\ntraefik.http.routers.a.rule=Host(`a`)\n", Some(ForeignFormat::TraefikLabels)),
             ("entryPoints:\n  web:\n    address: \":80\"\n", Some(ForeignFormat::Traefik)),
             ("---\n- a\n- b\n", Some(ForeignFormat::Yaml)),
             ("{\"apps\": {}}", Some(ForeignFormat::Json)),
@@ -244,6 +293,8 @@ mod tests {
     #[test]
     fn the_fault_is_at_the_first_line_that_is_no_comment() {
         assert_eq!(detect_by_lines("# nginx\n\n  user www;\n"), Some((ForeignFormat::Nginx, 11)));
+        let labels = "labels:\n  - 'traefik.enable=true'\n";
+        assert_eq!(detect_by_lines(labels), Some((ForeignFormat::TraefikLabels, 10)));
     }
 
     #[test]
@@ -251,6 +302,9 @@ mod tests {
         let table = |text| DeTable::parse(text).unwrap().into_inner();
         assert_eq!(detect_by_keys(&table("[log]\n[entryPoints.web]\n")), Some((ForeignFormat::Traefik, 7)));
         assert_eq!(detect_by_keys(&table("[http.routers]\n")), Some((ForeignFormat::Traefik, 1)));
+        for text in ["traefik.enable = true\n", "\"traefik.enable\" = true\n"] {
+            assert_eq!(detect_by_keys(&table(text)), Some((ForeignFormat::TraefikLabels, 0)));
+        }
         assert_eq!(detect_by_keys(&table("[log]\n")), None);
         assert_eq!(detect_by_keys(&table("[entryPoints.web]\n[origin]\n")), None);
     }

@@ -15,6 +15,8 @@ pub(crate) enum ForeignHint {
 
 /// Returns the hint for the unknown key `name` of the table `section`. Case and separators do not matter.
 pub(crate) fn foreign_hint(section: &str, name: &str) -> Option<ForeignHint> {
+    // A label in quotes has dots.
+    let name = name.split('.').next().unwrap_or_default();
     let (section, name) = (generic_path(section), without_separators(name));
     let of_section = FOREIGN_WORDS.iter().filter(|(place, ..)| *place == section);
     let mut all = of_section.chain(FOREIGN_WORDS.iter().filter(|(place, ..)| *place == ANYWHERE));
@@ -136,10 +138,11 @@ const FOREIGN_WORDS: &[(&str, &[&str], ForeignHint)] = &[
         &["services", "service", "loadbalancer"],
         Line("use [origins.NAME] with url instead of Traefik's services"),
     ),
+    (ANYWHERE, &["providers", "docker"], Line("the configuration is one file, which litequic reloads when it changes")),
     (
         ANYWHERE,
-        &["providers", "docker", "labels"],
-        Line("the configuration is one file, which litequic reloads when it changes"),
+        &["labels", "label", "traefik"],
+        Line("use [[routes]] with host and path_prefix, and [origins.NAME] with url; litequic reads no labels"),
     ),
     (
         ANYWHERE,
@@ -330,5 +333,7 @@ mod tests {
         assert_eq!(foreign_hint("origins.api.health", "read"), None);
         assert_eq!(foreign_hint("routes[3]", "location"), Some(Key("routes[].path_prefix")));
         assert_eq!(foreign_hint("", "quantum"), None);
+        assert!(foreign_hint("", "traefik").is_some());
+        assert_eq!(foreign_hint("", "traefik.enable"), foreign_hint("origins.api", "labels"));
     }
 }

@@ -28,6 +28,7 @@ use tokio::{
     task::spawn_local,
     time::{Instant, sleep},
 };
+use wire::Ask;
 
 /// Before an attacker whose connection was closed opens the next one.
 const AGAIN: Duration = Duration::from_millis(100);
@@ -35,8 +36,8 @@ const AGAIN: Duration = Duration::from_millis(100);
 const BYTE: Duration = Duration::from_secs(1);
 /// Rates are kept in pieces of this time.
 const TICK: Duration = Duration::from_millis(10);
-/// Of an upload, which never ends.
-const UPLOAD: u64 = 1_000_000; // bytes
+/// Time after which the slow endpoint answers.
+const LATE: u32 = 20_000; // milliseconds
 /// Of a response that is not read: more than its connection's windows and sockets hold.
 const UNREAD: u64 = 4_000_000; // bytes
 /// Requested, and reset.
@@ -59,6 +60,21 @@ const STREAMS: u32 = 128;
 /// Connections of HTTP/1.1 in such an attack.
 const CONNECTIONS_H1: u32 = 200;
 
+/// A slow upload.
+#[derive(Debug, Clone, Copy)]
+struct SlowUpload {
+    ask: Ask,
+    /// Bytes that are sent each [`BYTE`].
+    piece: &'static [u8],
+}
+
+/// An upload of a byte a second, which never ends.
+const ENDLESS: SlowUpload = SlowUpload { ask: Ask::Post(1_000_000), piece: b"a" };
+/// An upload that does not say its length, a little above the minimum that litequic requires.
+const UNKNOWN: SlowUpload = SlowUpload { ask: Ask::PostUnknown, piece: &[b'a'; 300] };
+/// An upload that ends, at its rate, within the minute for which requests wait.
+const ENDING: SlowUpload = SlowUpload { ask: Ask::Post(400_000), piece: &[b'a'; 7_500] };
+
 /// An attack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum Attack {
@@ -68,6 +84,12 @@ pub(crate) enum Attack {
     QuicHandshakes,
     /// Uploads of a byte a second.
     SlowUploads,
+    /// Slow uploads that do not say their length.
+    UnknownUploads,
+    /// Slow uploads that seem to end soon.
+    EndingUploads,
+    /// Requests to something that answers late.
+    SlowEndpoint,
     /// Responses that are not read.
     SlowReaders,
     /// Responses that are read at a low rate.
@@ -83,10 +105,13 @@ pub(crate) enum Attack {
 }
 
 impl Attack {
-    pub(crate) const EACH: [Self; 9] = [
+    pub(crate) const EACH: [Self; 12] = [
         Self::SilentTcp,
         Self::QuicHandshakes,
         Self::SlowUploads,
+        Self::UnknownUploads,
+        Self::EndingUploads,
+        Self::SlowEndpoint,
         Self::SlowReaders,
         Self::SlowWindows,
         Self::EventStreams,
@@ -101,6 +126,9 @@ impl Attack {
             Self::SilentTcp => "silent TCP",
             Self::QuicHandshakes => "QUIC handshakes",
             Self::SlowUploads => "slow uploads",
+            Self::UnknownUploads => "unknown length",
+            Self::EndingUploads => "ending soon",
+            Self::SlowEndpoint => "slow endpoint",
             Self::SlowReaders => "slow readers",
             Self::SlowWindows => "slow windows",
             Self::EventStreams => "event streams",
@@ -124,6 +152,21 @@ impl Attack {
             Self::SlowUploads => format!(
                 "uploads of a byte a second: {CONNECTIONS} × {STREAMS} over HTTP/2, as many over HTTP/3, {CONNECTIONS_H1} connections \
                  of HTTP/1.1"
+            ),
+            Self::UnknownUploads => format!(
+                "uploads of unknown length of {} bytes a second: {CONNECTIONS} × {STREAMS} over HTTP/2, as many over HTTP/3, \
+                 {CONNECTIONS_H1} connections of HTTP/1.1",
+                UNKNOWN.piece.len()
+            ),
+            Self::EndingUploads => format!(
+                "uploads of 400,000 bytes at {} bytes a second: {CONNECTIONS} × {STREAMS} over HTTP/2, as many over HTTP/3, \
+                 {CONNECTIONS_H1} connections of HTTP/1.1",
+                ENDING.piece.len()
+            ),
+            Self::SlowEndpoint => format!(
+                "requests that the origin answers after {} s: {CONNECTIONS} × {STREAMS} over HTTP/2, as many over HTTP/3, \
+                 {CONNECTIONS_H1} connections of HTTP/1.1",
+                LATE / 1_000
             ),
             Self::SlowReaders => format!(
                 "responses of {} MB that are not read: {CONNECTIONS} × {STREAMS} over HTTP/2, as many over HTTP/3, {CONNECTIONS_H1} \
@@ -291,13 +334,25 @@ pub(crate) fn attack(arguments: &Arguments) -> Result<()> {
 /// Begins one attack. The tasks of its connections end with the process.
 fn begin(attack: Attack, shared: &Rc<Shared>) -> Result<()> {
     let (sources, to) = (shared.sources, shared.target.address);
-    let each = |(connections, streams): (u32, u32), task: fn(Attacker)| {
+    let each = |(connections, streams): (u32, u32), task: &dyn Fn(Attacker)| {
         for nth in 0..connections {
             let (shared, from) = (Rc::clone(shared), sources.nth(nth, to));
             task(Attacker { shared, from, streams: streams as usize, siblings: connections });
         }
     };
     let (alone, with_streams) = (sources.divide(CONNECTIONS_H1, 1), sources.divide(CONNECTIONS, STREAMS));
+    let upload = |slow: SlowUpload| {
+        each(alone, &|attacker| drop(spawn_local(attacker.again_and_again(move |one| tcp::upload_h1(one, slow)))));
+        each(with_streams, &|attacker| {
+            drop(spawn_local(attacker.again_and_again(move |one| tcp::upload_h2(one, slow))))
+        });
+        each(with_streams, &|attacker| drop(spawn_local(attacker.again_and_again(move |one| quic::upload(one, slow)))));
+    };
+    let wait_for = |ask: Ask| {
+        each(alone, &|attacker| drop(spawn_local(attacker.again_and_again(move |one| tcp::wait_h1(one, ask)))));
+        each(with_streams, &|attacker| drop(spawn_local(attacker.again_and_again(move |one| tcp::wait_h2(one, ask)))));
+        each(with_streams, &|attacker| drop(spawn_local(attacker.again_and_again(move |one| quic::wait(one, ask)))));
+    };
     match attack {
         Attack::SilentTcp => drop(spawn_local(tcp::silent(Rc::clone(shared), to))),
         Attack::SilentProbes => drop(spawn_local(tcp::silent(Rc::clone(shared), shared.target.probes))),
@@ -307,29 +362,24 @@ fn begin(attack: Attack, shared: &Rc<Shared>) -> Result<()> {
             }
             spawn_local(quic::idle(Rc::clone(shared)));
         }
-        Attack::SlowUploads => {
-            each(alone, |attacker| drop(spawn_local(attacker.again_and_again(tcp::upload_h1))));
-            each(with_streams, |attacker| drop(spawn_local(attacker.again_and_again(tcp::upload_h2))));
-            each(with_streams, |attacker| drop(spawn_local(attacker.again_and_again(quic::upload))));
-        }
+        Attack::SlowUploads => upload(ENDLESS),
+        Attack::UnknownUploads => upload(UNKNOWN),
+        Attack::EndingUploads => upload(ENDING),
         Attack::SlowReaders => {
-            each(alone, |attacker| drop(spawn_local(attacker.again_and_again(tcp::unread_h1))));
-            each(with_streams, |attacker| drop(spawn_local(attacker.again_and_again(tcp::unread_h2))));
-            each(with_streams, |attacker| drop(spawn_local(attacker.again_and_again(quic::unread))));
+            each(alone, &|attacker| drop(spawn_local(attacker.again_and_again(tcp::unread_h1))));
+            each(with_streams, &|attacker| drop(spawn_local(attacker.again_and_again(tcp::unread_h2))));
+            each(with_streams, &|attacker| drop(spawn_local(attacker.again_and_again(quic::unread))));
         }
         Attack::SlowWindows => {
-            each(alone, |attacker| drop(spawn_local(attacker.again_and_again(tcp::slow_h1))));
-            each(with_streams, |attacker| drop(spawn_local(attacker.again_and_again(tcp::slow_h2))));
-            each(with_streams, |attacker| drop(spawn_local(attacker.again_and_again(quic::slow))));
+            each(alone, &|attacker| drop(spawn_local(attacker.again_and_again(tcp::slow_h1))));
+            each(with_streams, &|attacker| drop(spawn_local(attacker.again_and_again(tcp::slow_h2))));
+            each(with_streams, &|attacker| drop(spawn_local(attacker.again_and_again(quic::slow))));
         }
-        Attack::EventStreams => {
-            each(alone, |attacker| drop(spawn_local(attacker.again_and_again(tcp::events_h1))));
-            each(with_streams, |attacker| drop(spawn_local(attacker.again_and_again(tcp::events_h2))));
-            each(with_streams, |attacker| drop(spawn_local(attacker.again_and_again(quic::events))));
-        }
+        Attack::EventStreams => wait_for(Ask::Events),
+        Attack::SlowEndpoint => wait_for(Ask::Late(LATE)),
         Attack::Resets => {
-            each(with_streams, |attacker| drop(spawn_local(attacker.again_and_again(tcp::resets))));
-            each(with_streams, |attacker| drop(spawn_local(attacker.again_and_again(quic::resets))));
+            each(with_streams, &|attacker| drop(spawn_local(attacker.again_and_again(tcp::resets))));
+            each(with_streams, &|attacker| drop(spawn_local(attacker.again_and_again(quic::resets))));
         }
         // It has parts.
         Attack::All => {}
@@ -343,7 +393,7 @@ mod tests {
 
     #[test]
     fn all_at_once_are_all_the_others() {
-        assert_eq!(Attack::All.parts(), Attack::EACH[..8]);
+        assert_eq!(Attack::All.parts(), Attack::EACH[..11]);
         assert_eq!(Attack::Resets.parts(), [Attack::Resets]);
         assert_eq!(Attack::SilentTcp.argument(), "silent-tcp");
     }

@@ -2,7 +2,7 @@
 //! read or read slowly, event streams, resets.
 
 use super::{
-    Attacker, BYTE, SLOW, SLOW_PIECE, SLOW_READ, SLOW_WINDOW, SMALL, Shared, TICK, UNREAD, UPLOAD, due,
+    Attacker, BYTE, SLOW, SLOW_PIECE, SLOW_READ, SLOW_WINDOW, SMALL, Shared, SlowUpload, TICK, UNREAD, due,
     wire::{self, Ask},
 };
 use crate::client::tls;
@@ -195,14 +195,14 @@ pub(super) async fn idle(shared: Rc<Shared>) {
     }
 }
 
-/// Uploads of a byte a second each. One that ends is followed by another.
-pub(super) async fn upload(attacker: Attacker) -> Result<()> {
-    on_each_stream(attacker, STREAM_WINDOW, async |connection: Connection, attacker: Attacker| {
+/// Slow uploads. One that ends is followed by another.
+pub(super) async fn upload(attacker: Attacker, slow: SlowUpload) -> Result<()> {
+    on_each_stream(attacker, STREAM_WINDOW, move |connection: Connection, attacker: Attacker| async move {
         let (mut send, _receive) = connection.open_bi().await?;
         attacker.count(|tally| tally.requests += 1);
-        send.write_all(&wire::h3_headers(Ask::Post(UPLOAD))).await?;
+        send.write_all(&wire::h3_headers(slow.ask)).await?;
         loop {
-            send.write_all(&h3::data(b"a")).await?;
+            send.write_all(&h3::data(slow.piece)).await?;
             // Stopped: the server has had enough of it.
             if timeout(BYTE, send.stopped()).await.is_ok() {
                 return Ok(());
@@ -235,10 +235,10 @@ pub(super) async fn slow(attacker: Attacker) -> Result<()> {
     .await
 }
 
-/// Responses that do not end. One that ends all the same is followed by another.
-pub(super) async fn events(attacker: Attacker) -> Result<()> {
-    on_each_stream(attacker, STREAM_WINDOW, async |connection: Connection, attacker: Attacker| {
-        let mut receive = get(&connection, &attacker, Ask::Events).await?;
+/// Responses that do not end, or begin late. One that ends is followed by another.
+pub(super) async fn wait(attacker: Attacker, ask: Ask) -> Result<()> {
+    on_each_stream(attacker, STREAM_WINDOW, move |connection: Connection, attacker: Attacker| async move {
+        let mut receive = get(&connection, &attacker, ask).await?;
         let mut piece = vec![0; usize::try_from(SLOW_PIECE)?];
         while receive.read(&mut piece).await?.is_some() {}
         Ok(())

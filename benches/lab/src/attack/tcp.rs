@@ -1,7 +1,7 @@
 //! Attackers over TCP: silence, slow uploads, responses that are not read or read slowly, event streams, resets.
 
 use super::{
-    Attacker, BYTE, SLOW, SLOW_PIECE, SLOW_READ, SLOW_WINDOW, SMALL, Shared, TICK, UNREAD, UPLOAD, due,
+    Attacker, BYTE, SLOW, SLOW_PIECE, SLOW_READ, SLOW_WINDOW, SMALL, Shared, SlowUpload, TICK, UNREAD, due,
     wire::{self, Ask},
 };
 use crate::client::tls;
@@ -88,13 +88,14 @@ pub(super) async fn silent(shared: Rc<Shared>, to: SocketAddr) {
     }
 }
 
-/// An upload of a byte a second over HTTP/1.1.
-pub(super) async fn upload_h1(attacker: Attacker) -> Result<()> {
+/// A slow upload over HTTP/1.1.
+pub(super) async fn upload_h1(attacker: Attacker, slow: SlowUpload) -> Result<()> {
     let mut stream = secure(&attacker, "http/1.1", None).await?;
-    stream.write_all(&wire::h1(Ask::Post(UPLOAD))).await?;
+    stream.write_all(&wire::h1(slow.ask)).await?;
     attacker.count(|tally| tally.requests += 1);
+    let piece = wire::h1_piece(slow.ask, slow.piece);
     loop {
-        stream.write_all(b"a").await?;
+        stream.write_all(&piece).await?;
         stream.flush().await?;
         // Whatever is answered, it is over.
         if let Ok(answer) = timeout(BYTE, stream.read(&mut [0; PIECE])).await {
@@ -127,10 +128,10 @@ pub(super) async fn slow_h1(attacker: Attacker) -> Result<()> {
     Ok(())
 }
 
-/// A response over HTTP/1.1 that does not end.
-pub(super) async fn events_h1(attacker: Attacker) -> Result<()> {
+/// A response over HTTP/1.1 that does not end, or begins late.
+pub(super) async fn wait_h1(attacker: Attacker, ask: Ask) -> Result<()> {
     let mut stream = secure(&attacker, "http/1.1", None).await?;
-    stream.write_all(&wire::h1(Ask::Events)).await?;
+    stream.write_all(&wire::h1(ask)).await?;
     stream.flush().await?;
     attacker.count(|tally| tally.requests += 1);
     let mut piece = vec![0; PIECE];
@@ -138,10 +139,10 @@ pub(super) async fn events_h1(attacker: Attacker) -> Result<()> {
     Ok(())
 }
 
-/// Uploads over HTTP/2 of a byte a second each. One that ends is followed by another.
-pub(super) async fn upload_h2(attacker: Attacker) -> Result<()> {
-    let byte = |stream| h2::frame(h2::DATA, 0, stream, b"a");
-    keep_up(attacker, &Ask::Post(UPLOAD), STREAM_WINDOW, BYTE, byte).await
+/// Slow uploads over HTTP/2. One that ends is followed by another.
+pub(super) async fn upload_h2(attacker: Attacker, slow: SlowUpload) -> Result<()> {
+    let piece = |stream| h2::frame(h2::DATA, 0, stream, slow.piece);
+    keep_up(attacker, &slow.ask, STREAM_WINDOW, BYTE, piece).await
 }
 
 /// Responses over HTTP/2 that are read slowly. One that ends is followed by another.
@@ -150,9 +151,9 @@ pub(super) async fn slow_h2(attacker: Attacker) -> Result<()> {
     keep_up(attacker, &Ask::Get(SLOW), SLOW_WINDOW, SLOW_READ, more).await
 }
 
-/// Responses over HTTP/2 that do not end. One that ends all the same is followed by another.
-pub(super) async fn events_h2(attacker: Attacker) -> Result<()> {
-    keep_up(attacker, &Ask::Events, STREAM_WINDOW, BYTE, |_| Vec::new()).await
+/// Responses over HTTP/2 that do not end, or begin late. One that ends is followed by another.
+pub(super) async fn wait_h2(attacker: Attacker, ask: Ask) -> Result<()> {
+    keep_up(attacker, &ask, STREAM_WINDOW, BYTE, |_| Vec::new()).await
 }
 
 /// Keeps as many requests in flight as the attacker has streams, and sends what `more` says on each of them, at an

@@ -18,23 +18,28 @@ pub(super) enum Ask {
     Get(u64),
     /// To take so many.
     Post(u64),
+    /// To take a body whose length is not said.
+    PostUnknown,
     /// A response that does not end (`/events`, in the bench's `sink`).
     Events,
+    /// A response that comes after so many milliseconds (`/w`, in the bench's `sink`).
+    Late(u32),
 }
 
 impl Ask {
     fn method(self) -> &'static str {
         match self {
-            Self::Get(_) | Self::Events => "GET",
-            Self::Post(_) => "POST",
+            Self::Get(_) | Self::Events | Self::Late(_) => "GET",
+            Self::Post(_) | Self::PostUnknown => "POST",
         }
     }
 
     pub(super) fn path(self) -> String {
         match self {
             Self::Get(bytes) => format!("/b{bytes}"),
-            Self::Post(_) => "/upload".to_owned(),
+            Self::Post(_) | Self::PostUnknown => "/upload".to_owned(),
             Self::Events => "/events".to_owned(),
+            Self::Late(milliseconds) => format!("/w{milliseconds}"),
         }
     }
 
@@ -52,10 +57,20 @@ impl Ask {
 /// A request's head over HTTP/1.1.
 pub(super) fn h1(ask: Ask) -> Vec<u8> {
     let mut text = format!("{} {} HTTP/1.1\r\nHost: localhost\r\n", ask.method(), ask.path());
-    if let Ask::Post(bytes) = ask {
-        text += &format!("Content-Length: {bytes}\r\n");
+    match ask {
+        Ask::Post(bytes) => text += &format!("Content-Length: {bytes}\r\n"),
+        Ask::PostUnknown => text += "Transfer-Encoding: chunked\r\n",
+        Ask::Get(_) | Ask::Events | Ask::Late(_) => {}
     }
     (text + "\r\n").into_bytes()
+}
+
+/// A piece of an upload over HTTP/1.1: a chunk, if its length was not said.
+pub(super) fn h1_piece(ask: Ask, piece: &[u8]) -> Vec<u8> {
+    if ask != Ask::PostUnknown {
+        return piece.to_vec();
+    }
+    [format!("{:x}\r\n", piece.len()).as_bytes(), piece, b"\r\n"].concat()
 }
 
 /// A question to a status address, after which the connection closes.
@@ -72,7 +87,7 @@ pub(super) fn h2_preface(initial_window: u32, more: u32) -> Vec<u8> {
 
 /// HEADERS of HTTP/2; a GET ends with it.
 pub(super) fn h2_headers(ask: Ask, stream: u32) -> Vec<u8> {
-    let end = if matches!(ask, Ask::Post(_)) { 0 } else { h2::END_STREAM };
+    let end = if ask.method() == "POST" { 0 } else { h2::END_STREAM };
     h2::frame(h2::HEADERS, h2::END_HEADERS | end, stream, &h2::fields(&ask.fields()))
 }
 
@@ -104,6 +119,10 @@ mod tests {
     fn requests_of_http1_have_a_length_only_where_they_have_a_body() {
         assert_eq!(h1(Ask::Get(5)), b"GET /b5 HTTP/1.1\r\nHost: localhost\r\n\r\n");
         assert!(h1(Ask::Post(7)).ends_with(b"\r\nContent-Length: 7\r\n\r\n"));
+        assert!(h1(Ask::PostUnknown).ends_with(b"\r\nTransfer-Encoding: chunked\r\n\r\n"));
+        assert_eq!(h1_piece(Ask::PostUnknown, &[b'a'; 16]), b"10\r\naaaaaaaaaaaaaaaa\r\n");
+        assert_eq!(h1_piece(Ask::Post(7), b"a"), b"a");
+        assert!(h1(Ask::Late(20_000)).starts_with(b"GET /w20000 "));
     }
 
     #[test]

@@ -3,7 +3,8 @@
 
 # The compiler of rust-toolchain.toml, on the Debian whose C library the last stage has.
 ARG RUST_IMAGE=rust:1.95-slim-bookworm
-ARG RUNTIME_IMAGE=gcr.io/distroless/cc-debian12:nonroot
+# Without OpenSSL and C++'s library, which litequic does not use: a third of what cc-debian12 has.
+ARG RUNTIME_IMAGE=gcr.io/distroless/base-nossl-debian12:nonroot
 # The profile that the program is compiled with (packaging/pgo.sh). Nothing at all: without one.
 ARG PROFILE=packaging/litequic.profdata.gz
 
@@ -53,10 +54,11 @@ COPY config config
 COPY crates crates
 COPY examples examples
 COPY src src
-# Without debug information: a backtrace still has its functions' names.
+# Without debug information: a backtrace still has its functions' names. The library that walks the stack is the compiler's.
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     cargo build --release --locked --package litequic --bin litequic && \
-    objcopy --strip-debug target/*/release/litequic /litequic
+    objcopy --strip-debug target/*/release/litequic /litequic && \
+    cp "$(gcc -print-file-name=libgcc_s.so.1)" /
 
 # What the binary is made of, as CycloneDX: docker build --target sbom --output target .
 FROM ${RUST_IMAGE} AS sbom-tool
@@ -91,6 +93,7 @@ LABEL org.opencontainers.image.title="litequic" \
       org.opencontainers.image.created="${CREATED}"
 COPY LICENSE /usr/share/doc/litequic/LICENSE
 COPY packaging/container/litequic.toml /etc/litequic/litequic.toml
+COPY --from=program --chmod=0644 /libgcc_s.so.1 /usr/lib/
 COPY --from=program --chmod=0755 /litequic /usr/local/bin/litequic
 # Distroless' nonroot, by number: Kubernetes' runAsNonRoot accepts no names.
 USER 65532:65532

@@ -2,7 +2,8 @@
 # Makes target/dist/litequic-VERSION-image-ARCHITECTURE.tar, the container image with the program of that architecture's tarball in
 # target/dist. The Dockerfile's last stage is all that runs, so another architecture needs no emulation. The same tarball and the same base
 # image make the same file, to the byte. target/base-images/ARCHITECTURE then has the base image's name and digest, for the provenance.
-# usage: packaging/image.sh amd64|arm64; needs Docker Engine 25 or newer with buildx, and python3. From the environment, both optional:
+# usage: packaging/image.sh amd64|arm64; needs Docker Engine 25 or newer with buildx, python3, and the C compiler that linked the program. From
+# the environment, both optional:
 #   RUNTIME_IMAGE          the base image, for a mirror or a digest; otherwise the Dockerfile's
 #   LITEQUIC_REPOSITORY    the URL of the repository, for a label
 set -eu
@@ -10,8 +11,8 @@ cd "$(dirname "$0")/.."
 . packaging/reproducible.sh
 architecture=${1:?usage: packaging/image.sh amd64|arm64}
 case $architecture in
-amd64) target=x86_64-unknown-linux-gnu ;;
-arm64) target=aarch64-unknown-linux-gnu ;;
+amd64) target=x86_64-unknown-linux-gnu compiler=gcc ;;
+arm64) target=aarch64-unknown-linux-gnu compiler=aarch64-linux-gnu-gcc ;;
 *)
     echo "usage: packaging/image.sh amd64|arm64" >&2
     exit 64
@@ -34,6 +35,9 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"; docker image rm "$built" >/dev/null 2>&1 || true' EXIT
 mkdir -p "$work/program" "$work/context/packaging/container"
 tar --extract --file "target/dist/$name-$target.tar.gz" --directory "$work/program" --strip-components 3 "$name-$target/libexec/litequic/litequic"
+needs "$compiler" "the image for $architecture"
+cp "$("$compiler" -print-file-name=libgcc_s.so.1)" "$work/program/"
+touch --date="@$SOURCE_DATE_EPOCH" "$work/program/libgcc_s.so.1"
 # Copies, because layers have the permissions and times of files in a checkout, which each has its own.
 cp LICENSE "$work/context/"
 cp packaging/container/litequic.toml "$work/context/packaging/container/"

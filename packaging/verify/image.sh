@@ -37,7 +37,7 @@ check "says what it is" says '^litequic Apache-2.0$' \
     inspect '{{index .Config.Labels "org.opencontainers.image.title"}} {{index .Config.Labels "org.opencontainers.image.licenses"}}'
 check "says where its source is, and its revision" says '^[^ ]+ [^ ]+$' \
     inspect '{{index .Config.Labels "org.opencontainers.image.source"}} {{index .Config.Labels "org.opencontainers.image.revision"}}'
-small() { (($(inspect '{{.Size}}') < 40000000)); }
+small() { (($(inspect '{{.Size}}') < most_image_bytes)); }
 check "is smaller than 40 MB" small
 check "exposes UDP and TCP" says '8443/tcp.*8443/udp' inspect '{{.Config.ExposedPorts}}'
 check "has no shell" not docker run --rm --entrypoint /bin/sh "$image" -c true

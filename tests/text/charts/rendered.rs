@@ -952,6 +952,7 @@ fn wrong_values_are_refused_and_said() {
             "acmeVolume.enabled=true,acmeVolume.accessModes[0]=ReadWriteOnce",
             "acmeVolume.accessModes: pods on several nodes write the volume",
         ),
+        ("litequic", "acmeVolume.size=1 GB", "'/acmeVolume/size': value must be 'a size such as 1Gi'"),
         ("litequic", "acmeVolume.accessModes[0]=ReadOnlyMany", "'/acmeVolume/accessModes/0'"),
         ("litequic", "hostPort=443", "hostPort: two pods of a Deployment"),
         (

@@ -8,6 +8,7 @@ use crate::reading::table::{
 };
 use crate::reading::value_kinds::{RawValue, ValueError, ValueKind, boolean_kind, duration_kind, one_of, text_kind};
 use http::{Uri, uri::Scheme};
+use litequic_base::named_enum;
 use serde_json::json;
 use std::{
     collections::BTreeMap,
@@ -161,33 +162,24 @@ impl From<String> for AcmeHost {
     }
 }
 
-/// Challenge by which a CA validates a host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum AcmeChallenge {
-    /// `http-01` (RFC 8555 §8.3): a response over HTTP.
-    Http01,
-    /// `tls-alpn-01` (RFC 8737): a certificate in a TLS handshake.
-    TlsAlpn01,
-    /// `dns-01` (RFC 8555 §8.4): a TXT record for each order.
-    Dns01,
-    /// `dns-persist-01` (draft-ietf-acme-dns-persist): a permanent TXT record.
-    DnsPersist01,
+named_enum! {
+    /// Challenge by which a CA validates a host.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum AcmeChallenge {
+        /// `http-01` (RFC 8555 §8.3): a response over HTTP.
+        Http01 = "http-01",
+        /// `tls-alpn-01` (RFC 8737): a certificate in a TLS handshake.
+        TlsAlpn01 = "tls-alpn-01",
+        /// `dns-01` (RFC 8555 §8.4): a TXT record for each order.
+        Dns01 = "dns-01",
+        /// `dns-persist-01` (draft-ietf-acme-dns-persist): a permanent TXT record.
+        DnsPersist01 = "dns-persist-01",
+    }
+    /// Returns the name of the challenge type in the IANA registry.
+    fn challenge_type;
 }
 
 impl AcmeChallenge {
-    /// Values by their names in the configuration, which are those of the IANA registry (RFC 8555 §9.7.8).
-    pub const NAMES: &[(&str, Self)] = &[
-        ("http-01", Self::Http01),
-        ("tls-alpn-01", Self::TlsAlpn01),
-        ("dns-01", Self::Dns01),
-        ("dns-persist-01", Self::DnsPersist01),
-    ];
-
-    /// Returns the name of the challenge type in the IANA registry.
-    pub fn challenge_type(self) -> &'static str {
-        Self::NAMES.iter().find(|(_, one)| *one == self).map_or("", |(name, _)| name)
-    }
-
     /// Whether this challenge can validate `host`.
     const fn supports_host(self, host: &AcmeHost) -> bool {
         match self {
@@ -197,20 +189,17 @@ impl AcmeChallenge {
     }
 }
 
-/// Kind of a certificate's key: `acme.key`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AcmeKey {
-    /// ECDSA with P-256, which every client accepts.
-    P256,
-    /// ECDSA with P-384.
-    P384,
-    /// RSA of 2048 bits, for clients that accept no ECDSA.
-    Rsa2048,
-}
-
-impl AcmeKey {
-    /// Values by their names in the configuration.
-    pub const NAMES: &[(&str, Self)] = &[("p256", Self::P256), ("p384", Self::P384), ("rsa2048", Self::Rsa2048)];
+named_enum! {
+    /// Kind of a certificate's key: `acme.key`.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum AcmeKey {
+        /// ECDSA with P-256, which every client accepts.
+        P256 = "p256",
+        /// ECDSA with P-384.
+        P384 = "p384",
+        /// RSA of 2048 bits, for clients that accept no ECDSA.
+        Rsa2048 = "rsa2048",
+    }
 }
 
 fn format_acme_hosts(hosts: &[AcmeHost]) -> String {

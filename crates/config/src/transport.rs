@@ -5,6 +5,7 @@ use crate::reading::{
     table::{KeyTable as _, keys},
     value_kinds::{RawValue, ValueKind, boolean_kind, number_kind, one_of, one_of_with_hidden},
 };
+use litequic_base::named_enum;
 use serde_json::json;
 use std::{fmt, ops::RangeInclusive};
 
@@ -113,26 +114,17 @@ impl Io {
     }
 }
 
-/// Congestion control: `litequic.congestion`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Congestion {
-    /// CUBIC (RFC 9438).
-    Cubic,
-    /// BBR version 2 (draft-cardwell-iccrg-bbr-congestion-control-02).
-    Bbr,
-}
-
-impl Congestion {
-    /// Values by their names in the configuration.
-    pub const NAMES: &[(&str, Self)] = &[("cubic", Self::Cubic), ("bbr", Self::Bbr)];
-
-    /// Name of the value in the configuration.
-    pub fn controller_name(self) -> &'static str {
-        match self {
-            Self::Cubic => "cubic",
-            Self::Bbr => "bbr",
-        }
+named_enum! {
+    /// Congestion control: `litequic.congestion`.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Congestion {
+        /// CUBIC (RFC 9438).
+        Cubic = "cubic",
+        /// BBR version 2 (draft-cardwell-iccrg-bbr-congestion-control-02).
+        Bbr = "bbr",
     }
+    /// Name of the value in the configuration.
+    fn controller_name;
 }
 
 /// Requested frequency of acknowledgements: `litequic.ack_frequency`.

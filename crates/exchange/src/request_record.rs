@@ -6,6 +6,7 @@ use super::client::Client;
 use super::trace_context::{AttemptSpan, RequestTrace, SpanId, TraceId, Traceparent};
 use crate::priority::Priority;
 use http::StatusCode;
+use litequic_base::named_enum;
 use litequic_base::timers;
 use std::{
     cell::RefCell,
@@ -166,38 +167,27 @@ pub struct RecordedFacts {
 
 const _: () = assert!(size_of::<RecordedFacts>() <= 544);
 
-/// The end of a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RequestEnd {
-    /// The client has the whole response.
-    Complete,
-    /// The client went away, or cancelled the request.
-    Cancelled,
-    /// The client read no bytes in time.
-    Stalled,
-    /// The request, or its connection, was ended for another client.
-    Evicted,
-    /// The operator closed the connection.
-    Closed,
-    /// The request violated the protocol.
-    Malformed,
-    /// There was no response, or it was cut off.
-    Failed,
-}
-
-impl RequestEnd {
-    /// Returns the end as one word, for logs.
-    pub const fn as_word(self) -> &'static str {
-        match self {
-            Self::Complete => "complete",
-            Self::Cancelled => "cancelled",
-            Self::Stalled => "stalled",
-            Self::Malformed => "malformed",
-            Self::Failed => "failed",
-            Self::Evicted => "evicted",
-            Self::Closed => "closed",
-        }
+named_enum! {
+    /// The end of a request.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum RequestEnd {
+        /// The client has the whole response.
+        Complete = "complete",
+        /// The client went away, or cancelled the request.
+        Cancelled = "cancelled",
+        /// The client read no bytes in time.
+        Stalled = "stalled",
+        /// The request, or its connection, was ended for another client.
+        Evicted = "evicted",
+        /// The operator closed the connection.
+        Closed = "closed",
+        /// The request violated the protocol.
+        Malformed = "malformed",
+        /// There was no response, or it was cut off.
+        Failed = "failed",
     }
+    /// Returns the end as one word, for logs.
+    fn as_word;
 }
 
 impl RequestRecorder {

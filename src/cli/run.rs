@@ -194,7 +194,7 @@ pub fn run_server(arguments: RunArguments) -> ExitCode {
         let follow = move |config: &config::LogConfig| log.set_level(arguments.log.effective_level(config));
         let reloader = Reloader::new(source, &running, follow);
         tokio::select! {
-            exit = serve_until_signal(running, signals.with_reexec(reexec)) => exit,
+            exit = serve_until_signal(running, ProcessSignals { reexec, ..signals }) => exit,
             never = reloader.run_reloads(hangup, requests) => match never {},
         }
     })
@@ -323,11 +323,6 @@ impl ProcessSignals {
             upgrade: signal(SignalKind::user_defined2())?,
             reexec: None,
         })
-    }
-
-    /// Lets SIGUSR2 start a successor.
-    fn with_reexec(self, reexec: Option<(Reexec, PathBuf)>) -> Self {
-        Self { reexec, ..self }
     }
 
     async fn handle_signals(mut self, lifecycle: Lifecycle, access_log: Arc<AccessLogger>) -> std::convert::Infallible {

@@ -31,7 +31,7 @@ keys! {
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Acme {
         /// Hosts: names, IP addresses, and wildcards by a DNS challenge. Each host gets its own certificate.
-        hosts: Vec<AcmeHost> = Vec::new(), custom_key(read_acme_hosts, |all| format_acme_hosts(all));
+        hosts: Vec<AcmeHost> = Vec::new(), custom_key(read_acme_hosts, |all| all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "));
 
         /// Folder for the account's key, certificates with their keys, and renewal plans. litequic creates it with mode
         /// 0700. Replicas may share it.
@@ -54,7 +54,7 @@ keys! {
 
         /// A profile that the directory lists. Let's Encrypt issues certificates for IP addresses only with
         /// `shortlived`.
-        profile: Option<String> = None, optional_key(profile_kind(), "none");
+        profile: Option<String> = None, optional_key(printable_kind("the name of a profile, such as \"shortlived\""), "none");
 
         /// Type of the private key. Each certificate gets a new key.
         key: AcmeKey = AcmeKey::P256, one_of(AcmeKey::NAMES);
@@ -84,7 +84,7 @@ keys! {
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Eab {
         /// The identifier of the CA's key.
-        kid: String = String::new(), required_key(key_id_kind());
+        kid: String = String::new(), required_key(printable_kind("the identifier of a key"));
 
         /// The file with the CA's HMAC key, in base64url as the CA shows it.
         key_file: PathBuf = PathBuf::new(), required_file_key(path_kind("the path of a file with a key in base64url"));
@@ -202,10 +202,6 @@ named_enum! {
     }
 }
 
-fn format_acme_hosts(hosts: &[AcmeHost]) -> String {
-    hosts.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
-}
-
 fn parse_command_line_value<T>(kind: ValueKind<T>, written: &str) -> Result<T, String> {
     let expected = kind.expected;
     (kind.read)(RawValue::Text(written.into())).map_err(|wrong| format!("{}; expected {expected}", wrong.problem))
@@ -236,10 +232,6 @@ fn read_eab_table(section: &mut ConfigSection<'_>, key: &str, about: &str) -> Op
     let has = section.has_key(key);
     let eab = section.read_subtable(key, about, Eab::read_table);
     has.then_some(eab)
-}
-
-fn key_id_kind() -> ValueKind<String> {
-    printable_kind("the identifier of a key")
 }
 
 fn argument_kind() -> ValueKind<String> {
@@ -289,10 +281,6 @@ fn contact_kind() -> ValueKind<String> {
     text_kind("an address such as \"mailto:ops@example.com\"", parse, Clone::clone)
         .with_pattern("mailto:[!-~]*@[!-~]*")
         .with_length(9..=320)
-}
-
-fn profile_kind() -> ValueKind<String> {
-    printable_kind("the name of a profile, such as \"shortlived\"")
 }
 
 fn printable_kind(expected: &str) -> ValueKind<String> {

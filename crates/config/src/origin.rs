@@ -39,7 +39,7 @@ keys! {
         /// `https`, unless given. litequic sends HTTP/1.1: in plaintext, or over TLS to `https`, where it always
         /// verifies the server's certificate. The path of a socket has at most 107 bytes. A table sets a server's
         /// address with its weight, or makes it a backup server.
-        servers("url"): Vec<OriginServer> = Vec::new(), custom_key(read_servers, |all| format_servers(all));
+        servers("url"): Vec<OriginServer> = Vec::new(), custom_key(read_servers, |all| all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "));
 
         /// Load balancing: round robin, or the server with the fewest open requests of this worker, divided by its
         /// weight; between equal servers, round robin.
@@ -344,10 +344,6 @@ fn read_servers(section: &mut ConfigSection<'_>, key: &str, about: &str) -> Vec<
         section.note_fault(key, "has only backup servers", Some("a server that is not a backup"), None);
     }
     servers
-}
-
-fn format_servers(servers: &[OriginServer]) -> String {
-    servers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// Reads an optional table by `read`; `show` formats it.

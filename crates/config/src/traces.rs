@@ -244,10 +244,8 @@ fn read_collector_fields(section: &mut ConfigSection<'_>, key: &str, about: &str
         }
     };
     let parse = |written: String| {
-        let mut value = HeaderValue::from_str(&written).map_err(|_| {
-            "contains characters that are not allowed in a \
-                                                                     field value"
-        })?;
+        let mut value =
+            HeaderValue::from_str(&written).map_err(|_| "contains characters that are not allowed in a field value")?;
         value.set_sensitive(true);
         Ok(value)
     };

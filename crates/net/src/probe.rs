@@ -158,18 +158,10 @@ impl Loopback {
         let arrived = single.as_ref().ok().and_then(|all| all.first().copied());
         let batches = single.map(|_| "yes".into()).map_err(missing);
         let ecn = ecn.and_then(|()| {
-            yes(
-                arrived.is_some_and(|a| a.ecn == Ecn::Ect0 as u8),
-                "the kernel does not \
-                                                                                            report the codepoint",
-            )
+            yes(arrived.is_some_and(|a| a.ecn == Ecn::Ect0 as u8), "the kernel does not report the codepoint")
         });
         let local_address = local_address.and_then(|()| {
-            yes(
-                arrived.is_some_and(|a| a.local == Some(local.ip())),
-                "the kernel does not report the \
-                                                                                      address",
-            )
+            yes(arrived.is_some_and(|a| a.local == Some(local.ip())), "the kernel does not report the address")
         });
 
         let gso = feature::enable_gso(&self.sender).map_err(missing);

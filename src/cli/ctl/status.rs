@@ -109,7 +109,9 @@ impl<'a> StatusView<'a> {
 
         let workers = &now.workers;
         let mut parts = vec![plain(format!("workers {}  ", workers.len()))];
-        let hanging: Vec<String> = workers.iter().filter(|worker| is_hanging(worker)).map(hang_text).collect();
+        let is_hanging =
+            |worker: &&WorkerStatus| worker.seconds_since_turn.is_some_and(|seconds| seconds > HANG_SECONDS);
+        let hanging: Vec<String> = workers.iter().filter(is_hanging).map(hang_text).collect();
         parts.push(match (workers.is_empty(), hanging.as_slice()) {
             (true, _) => plain(UNKNOWN),
             (false, []) => plain("all respond").with_tone(Tone::Good),
@@ -465,10 +467,6 @@ fn certificate_validity(certificate: &CertificateStatus, now: Option<f64>) -> (S
 /// Whether a row of the limits is a window of flow control, which [`FLOW_CONTROL`] names.
 fn is_flow_control(name: &str) -> bool {
     name.starts_with("flow control ")
-}
-
-fn is_hanging(worker: &WorkerStatus) -> bool {
-    worker.seconds_since_turn.is_some_and(|seconds| seconds > HANG_SECONDS)
 }
 
 fn hang_text(worker: &WorkerStatus) -> String {

@@ -216,10 +216,7 @@ impl TlsFailure {
                 let reason = refusal().unwrap_or(text);
                 Self {
                     error: Error::TlsCertificate,
-                    reason: format!(
-                        "litequic rejected the server's certificate: \
-                                                                      {reason}"
-                    ),
+                    reason: format!("litequic rejected the server's certificate: {reason}"),
                 }
             }
             rustls::Error::AlertReceived(alert) => {

@@ -11,6 +11,7 @@ pub mod lifecycle;
 pub mod log_writer;
 pub mod named_enum;
 pub mod network;
+pub mod partial_debug;
 pub mod relaxed_cell;
 pub mod short_duration;
 pub mod tcp_keepalive;

@@ -24,7 +24,7 @@ use rustls::pki_types::ServerName;
 use std::{
     collections::VecDeque,
     convert::Infallible,
-    fmt, io, iter,
+    io, iter,
     pin::Pin,
     task::{Context, Poll},
     time::{Duration, SystemTime},
@@ -69,11 +69,7 @@ enum RequestSender {
     Http2(http2::SendRequest<ExportBody>),
 }
 
-impl fmt::Debug for CollectorConnection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("CollectorConnection")
-    }
-}
+litequic_base::partial_debug!(CollectorConnection);
 
 trait CollectorStream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> CollectorStream for S {}

@@ -102,16 +102,6 @@ impl Io {
     pub const NAMES: &[(&str, Self)] = &[("auto", Self::Auto), ("epoll", Self::Epoll), ("io-uring", Self::IoUring)];
     /// Values that are not documented for operators: the laboratory and the demo compare them with litequic's I/O.
     pub const HIDDEN_NAMES: &[(&str, Self)] = &[("s2n-quic", Self::S2nQuic)];
-
-    /// Name of the value in the configuration.
-    pub fn backend_name(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Epoll => "epoll",
-            Self::IoUring => "io-uring",
-            Self::S2nQuic => "s2n-quic",
-        }
-    }
 }
 
 named_enum! {

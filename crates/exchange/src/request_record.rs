@@ -230,11 +230,6 @@ impl RequestRecorder {
 }
 
 impl RequestRecord {
-    /// Whether the record is on: a receiver wants it, or its trace may be sampled.
-    pub const fn is_recorded(&self) -> bool {
-        self.active_record().is_some()
-    }
-
     const fn active_record(&self) -> Option<&Rc<ActiveRecord>> {
         match &self.0 {
             RecordState::On(recorded) => Some(recorded),
@@ -561,7 +556,7 @@ mod tests {
                 client()
             });
             recording.shared_record().update_facts(|_| asked.set(2));
-            assert!(!recording.shared_record().is_recorded());
+            assert!(!recording.shared_record().active_record().is_some());
         }
         assert_eq!((asked.get(), ends.borrow().len()), (0, 0));
     }
@@ -626,7 +621,7 @@ mod tests {
             let records = records.with_tracer(Traced { start, sampled: false, ended: Rc::clone(&ended) });
             let recording = records.begin_record(client);
             let record = recording.shared_record();
-            assert_eq!((record.is_recorded(), record.own_trace_id()), (wants == Some(true), Some(id)));
+            assert_eq!((record.active_record().is_some(), record.own_trace_id()), (wants == Some(true), Some(id)));
             assert_eq!(record.decide_propagation(), Propagation::Begun);
             let attempts = [0, 1].map(|n| record.begin_attempt(&"origin".into(), &"http://a:1".into(), n).unwrap());
             assert!(attempts.iter().all(|sent| !sent.flags.is_sampled() && sent.flags.is_random()));
@@ -684,7 +679,7 @@ mod tests {
             let records =
                 RequestRecorder::default().with_tracer(Traced { start, sampled: true, ended: Rc::clone(&ended) });
             let recording = records.begin_record(client);
-            assert_eq!(recording.shared_record().is_recorded(), start != TraceStart::Off);
+            assert_eq!(recording.shared_record().active_record().is_some(), start != TraceStart::Off);
             recording
                 .shared_record()
                 .update_facts(|facts| facts.set_request_text(RequestText::Method, method.as_bytes()));

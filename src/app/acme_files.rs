@@ -66,8 +66,7 @@ fn check_acme_folder(table: &Acme, n: usize, findings: &mut FaultCollector) {
         Ok(()) if acme::is_folder_exposed(&table.folder) => {
             findings.add_warning(
                 &key,
-                "users other than its owner can read the folder, which contains private keys; \
-                                        chmod it to 0700",
+                "users other than its owner can read the folder, which contains private keys; chmod it to 0700",
             );
         }
         Ok(()) => {}

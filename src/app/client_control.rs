@@ -130,12 +130,8 @@ impl ClientControl for WorkerClientControl {
             let selection = Selection { client: Some(Selector::Network(network)), protocol: None };
             let closed = self.ask_workers(|answer| WorkerRequest::Close { selection, at_once: true, answer }).await;
             let denied = format!("{network} is denied for {}", humantime::format_duration(time));
-            let closed = closed.map_err(|problem| {
-                format!(
-                    "{denied}, but its open connections could not be closed: \
-                                                           {problem}"
-                )
-            })?;
+            let closed = closed
+                .map_err(|problem| format!("{denied}, but its open connections could not be closed: {problem}"))?;
             let mut text = format!("{denied}; closed {}\n", connections_text(closed.iter().sum()));
             if self.metrics.control.older_processes.get() > 0 {
                 text += "an older process still drains, and its connections of this network stay open\n";

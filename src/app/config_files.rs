@@ -178,8 +178,7 @@ fn warn_uncovered_hosts(config: &Config, store: &CertificateStore, findings: &mu
         let is_uncovered = |host: &&str| !store.covers_route_host(host) && !acme_files::obtains_host(config, host);
         if let Some(host) = route.host.as_deref().filter(is_uncovered) {
             let problem = format!(
-                "no certificate has the name {host}: clients that request it get another \
-                                   certificate, and reject it"
+                "no certificate has the name {host}: clients that request it get another certificate, and reject it"
             );
             findings.add_warning(&format!("routes[{n}].host"), problem);
         }

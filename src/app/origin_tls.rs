@@ -40,15 +40,8 @@ fn read_one_origin(
     let path = origin_key(name);
     let hosts = origin.servers.iter().filter_map(|server| server.address.host_and_port());
     let unnamed = hosts.filter(|(host, _)| ServerName::try_from(*host).is_err());
-    let of_host = |(host, _)| {
-        (
-            format!("{path}.url"),
-            format!(
-                "{host} is not a valid name for a certificate; set \
-                                                               tls.name"
-            ),
-        )
-    };
+    let of_host =
+        |(host, _)| (format!("{path}.url"), format!("{host} is not a valid name for a certificate; set tls.name"));
     let of_file = |fault: OriginTlsFault| {
         let key = fault.key.map_or_else(|| format!("{path}.url"), |key| format!("{path}.tls.{key}"));
         (key, fault.to_string())

@@ -256,8 +256,7 @@ impl ActiveState {
             }
             Ok(None) => {}
             Err(_) => tracing::error!(
-                "cannot allocate the key of connection IDs: the previous configuration of IDs \
-                                       stays in force"
+                "cannot allocate the key of connection IDs: the previous configuration of IDs stays in force"
             ),
         }
         let is_other = was.id_bytes() != is.id_bytes() || of_ids.iter().any(|change| change.key == KEY_FILE);

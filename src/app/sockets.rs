@@ -109,7 +109,7 @@ impl ProcessSockets {
             let addresses: Vec<_> = groups.iter().map(SocketGroup::group_address).collect();
             tries += 1;
             let tcp = ListenerGroups::bind_groups(&config.listen.tcp, &mut inherited, workers, |ip| {
-                udp_port_at(&addresses, ip)
+                addresses.iter().find(|address| address.ip() == ip).map_or(0, SocketAddr::port)
             });
             match tcp {
                 Ok(tcp) => break (groups, udp, addresses, tcp),
@@ -168,11 +168,6 @@ fn bind_udp(
         groups.push(group);
     }
     Ok((groups, sockets))
-}
-
-/// UDP port at `ip`, or 0.
-fn udp_port_at(addresses: &[SocketAddr], ip: IpAddr) -> u16 {
-    addresses.iter().find(|address| address.ip() == ip).map_or(0, SocketAddr::port)
 }
 
 /// TCP listeners: for each address one per worker, or as many as were inherited.

@@ -12,9 +12,9 @@ mod qlog;
 mod status;
 
 use super::exit::{Exit, exit_with_error, print_stdout};
-use super::run::control_runtime;
+use super::run::{control_runtime, one_of_names};
 use admin_address::{AdminAddress, AdminConnection, FoundAdmin};
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{ArgAction, Args, Subcommand};
 use exchange::{AdminAnswer, NoAnswer, build_request, exchange_answer};
 use failure::CtlFailure;
 use http::Method;
@@ -163,7 +163,8 @@ enum CtlCommand {
     /// maintenance.
     Maintenance {
         /// on: answer 503. off: serve the routes again.
-        state: Option<OnOff>,
+        #[arg(value_parser = one_of_names(ON_OFF))]
+        state: Option<bool>,
         /// The name of a route, or a host for all its routes that have an origin. Without it, all routes that have an
         /// origin.
         #[arg(long, value_name = "NAME_OR_HOST", requires = "state")]
@@ -176,7 +177,8 @@ enum CtlCommand {
     /// Switch HTTP/3 off, for example in an incident, or on again, until a reload changes listen.http3.
     Http3 {
         /// on: serve HTTP/3. off: refuse HTTP/3.
-        state: OnOff,
+        #[arg(value_parser = one_of_names(ON_OFF), action = ArgAction::Set)]
+        state: bool,
     },
     /// Print the certificates that litequic obtains by ACME, each with its expiry, next order and last problem.
     #[command(args_conflicts_with_subcommands = true)]
@@ -229,20 +231,8 @@ struct ProtocolOption {
     protocol: Option<&'static str>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum OnOff {
-    On,
-    Off,
-}
-
-impl OnOff {
-    const fn state_name(self) -> &'static str {
-        match self {
-            Self::On => "on",
-            Self::Off => "off",
-        }
-    }
-}
+/// States of a switch.
+const ON_OFF: &[(&str, bool)] = &[("on", true), ("off", false)];
 
 fn parse_protocol(text: &str) -> Result<&'static str, &'static str> {
     Selection::parse_http_version(text).ok_or("not one of h1, h2 and h3")
@@ -321,11 +311,11 @@ impl CtlCommand {
             Self::Config => CtlRequest::read("/config"),
             Self::Drain => CtlRequest::change("/drain", None),
             Self::Reload => CtlRequest::change("/reload", None),
-            Self::Maintenance { state: Some(state), route, retry_after } => {
-                let (on, route) = (*state == OnOff::On, route.clone());
-                change("/maintenance", MaintenanceOrder { on, route, retry_after: *retry_after }.to_string())
-            }
-            Self::Http3 { state } => change("/http3", format!("state={}", state.state_name())),
+            Self::Maintenance { state: Some(on), route, retry_after } => change(
+                "/maintenance",
+                MaintenanceOrder { on: *on, route: route.clone(), retry_after: *retry_after }.to_string(),
+            ),
+            Self::Http3 { state } => change("/http3", format!("state={}", if *state { "on" } else { "off" })),
             Self::Certificates { action: Some(CertificateAction::Renew { host }), .. } => {
                 change("/renew", format!("host={}", host.replace('*', "%2A")))
             }

@@ -26,8 +26,6 @@ pub(super) struct Reexec {
     /// Directory of the start, by its logical name: links in it are not resolved.
     directory: PathBuf,
     arguments: Vec<OsString>,
-    /// Socket at which the new process takes over from this one.
-    socket: PathBuf,
 }
 
 /// Environment variable with the handover socket of the process that has started this one.
@@ -50,18 +48,13 @@ impl Reexec {
                 .is_some_and(|found| is_same_file(&found, Path::new(OWN_EXECUTABLE)))
         });
         let program = named.map_or_else(|| ReexecProgram::File(env::current_exe()), ReexecProgram::Named);
-        Self { program, directory, arguments: arguments.collect(), socket: PathBuf::new() }
+        Self { program, directory, arguments: arguments.collect() }
     }
 
-    /// Has the new process take over at `socket`.
-    pub(super) fn with_predecessor(self, socket: PathBuf) -> Self {
-        Self { socket, ..self }
-    }
-
-    /// Starts the program again. The two processes negotiate the takeover.
-    pub(super) fn start_new_process(&self) {
+    /// Starts the program again. The new process takes over from this one at `socket`.
+    pub(super) fn start_new_process(&self, socket: &Path) {
         let version = env!("CARGO_PKG_VERSION");
-        let (program, spawned) = match self.build_command() {
+        let (program, spawned) = match self.build_command(socket) {
             Ok(mut command) => (command.get_program().to_owned(), command.spawn()),
             Err(error) => (OsString::new(), Err(error)),
         };
@@ -79,7 +72,7 @@ impl Reexec {
         }
     }
 
-    fn build_command(&self) -> io::Result<Command> {
+    fn build_command(&self, socket: &Path) -> io::Result<Command> {
         let mut command = match &self.program {
             ReexecProgram::Named(name) => {
                 let found = look_up_program(name, &self.directory, env::var_os("PATH"));
@@ -94,7 +87,7 @@ impl Reexec {
         };
         // The new process sends the service manager's watchdog notifications (sd_watchdog_enabled(3)).
         command.args(&self.arguments).current_dir(&self.directory).env_remove("WATCHDOG_PID");
-        command.env(PREDECESSOR_VARIABLE, &self.socket);
+        command.env(PREDECESSOR_VARIABLE, socket);
         Ok(command)
     }
 }

@@ -9,7 +9,10 @@ use crate::app::{
     self, InheritedSockets, RunningProcess, StartError, StartOptions,
     reload::{self, ConfigOrigin, Reloader},
 };
-use clap::{ArgGroup, Args, ValueEnum};
+use clap::{
+    ArgGroup, Args,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
 use listenfd::ListenFd;
 use litequic_admin::{DefaultSocket, ProcessIdentity};
 use litequic_base::lifecycle::{Lifecycle, ProcessPhase, panic_if_requested};
@@ -88,26 +91,20 @@ pub struct RunArguments {
 #[derive(Debug, Clone, Copy, Args)]
 pub struct LogArguments {
     /// The lowest level that is logged.
-    #[arg(long, value_enum, value_name = "LEVEL")]
-    log_level: Option<LogLevel>,
+    #[arg(long, value_parser = one_of_names(LogSeverity::NAMES), value_name = "LEVEL")]
+    log_level: Option<LogSeverity>,
     /// Format of the log: text, or a JSON object per line. The default is text on a terminal, and JSON otherwise.
-    #[arg(long, value_enum, value_name = "FORMAT")]
-    log_format: Option<LogStyle>,
+    #[arg(long, value_parser = one_of_names(LogFormat::NAMES), value_name = "FORMAT")]
+    log_format: Option<LogFormat>,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum LogLevel {
-    Error,
-    Warn,
-    Info,
-    Debug,
-    Trace,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum LogStyle {
-    Human,
-    Json,
+/// Parser of one of `names`.
+pub(super) fn one_of_names<T: Clone + Send + Sync + 'static>(
+    names: &'static [(&'static str, T)],
+) -> impl TypedValueParser<Value = T> {
+    let value = |given: String| names.iter().find(|(name, _)| *name == given).map(|(_, value)| value.clone());
+    PossibleValuesParser::new(names.iter().map(|(name, _)| *name))
+        .try_map(move |given| value(given).ok_or("is not one of the names"))
 }
 
 /// Parses an origin of the command line: `http://` may be omitted.
@@ -118,28 +115,13 @@ pub(super) fn parse_origin(text: &str) -> Result<OriginAddress, config::OriginAd
 impl LogArguments {
     /// Starts the log.
     pub(super) fn start_log(self, config: &config::LogConfig) -> Result<log::LogHandle, log::LogError> {
-        let format = self.log_format.map_or(config.format, |format| match format {
-            LogStyle::Human => LogFormat::Human,
-            LogStyle::Json => LogFormat::Json,
-        });
-        let format = match format {
-            LogFormat::Auto => log::LogOutputFormat::Auto,
-            LogFormat::Human => log::LogOutputFormat::Human,
-            LogFormat::Json => log::LogOutputFormat::Json,
-        };
+        let format = self.log_format.unwrap_or(config.format);
         log::init_log(self.effective_level(config), format, &[reload::LOG_TARGET], || panic_if_requested("log"))
     }
 
     /// Level of the command line, or else of the configuration.
     fn effective_level(self, config: &config::LogConfig) -> tracing::Level {
-        let level = self.log_level.map_or(config.level, |level| match level {
-            LogLevel::Error => LogSeverity::Error,
-            LogLevel::Warn => LogSeverity::Warn,
-            LogLevel::Info => LogSeverity::Info,
-            LogLevel::Debug => LogSeverity::Debug,
-            LogLevel::Trace => LogSeverity::Trace,
-        });
-        match level {
+        match self.log_level.unwrap_or(config.level) {
             LogSeverity::Error => tracing::Level::ERROR,
             LogSeverity::Warn => tracing::Level::WARN,
             LogSeverity::Info => tracing::Level::INFO,
@@ -204,7 +186,7 @@ pub fn run_server(arguments: RunArguments) -> ExitCode {
             }
         };
         panic_if_requested("control");
-        let reexec = running.handover_socket.clone().map(|socket| reexec.with_predecessor(socket));
+        let reexec = running.handover_socket.clone().map(|socket| (reexec, socket));
         let source = match arguments.config {
             Some(file) => ConfigOrigin::File(file),
             None => ConfigOrigin::Given(Box::new(config)),
@@ -212,7 +194,7 @@ pub fn run_server(arguments: RunArguments) -> ExitCode {
         let follow = move |config: &config::LogConfig| log.set_level(arguments.log.effective_level(config));
         let reloader = Reloader::new(source, &running, follow);
         tokio::select! {
-            exit = serve_until_signal(running, signals.with_reexec(reexec)) => exit,
+            exit = serve_until_signal(running, ProcessSignals { reexec, ..signals }) => exit,
             never = reloader.run_reloads(hangup, requests) => match never {},
         }
     })
@@ -328,7 +310,8 @@ pub(super) struct ProcessSignals {
     interrupt: Signal,
     rotate: Signal,
     upgrade: Signal,
-    reexec: Option<Reexec>,
+    /// Start of a successor, and the socket at which it takes over.
+    reexec: Option<(Reexec, PathBuf)>,
 }
 
 impl ProcessSignals {
@@ -340,11 +323,6 @@ impl ProcessSignals {
             upgrade: signal(SignalKind::user_defined2())?,
             reexec: None,
         })
-    }
-
-    /// Lets SIGUSR2 start a successor.
-    fn with_reexec(self, reexec: Option<Reexec>) -> Self {
-        Self { reexec, ..self }
     }
 
     async fn handle_signals(mut self, lifecycle: Lifecycle, access_log: Arc<AccessLogger>) -> std::convert::Infallible {
@@ -362,7 +340,7 @@ impl ProcessSignals {
                 }
                 _ = self.upgrade.recv() => {
                     match &self.reexec {
-                        Some(reexec) => reexec.start_new_process(),
+                        Some((reexec, socket)) => reexec.start_new_process(socket),
                         None => tracing::warn!("SIGUSR2: no process can take over from this one: set admin.handover"),
                     }
                     continue;

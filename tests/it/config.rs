@@ -218,8 +218,8 @@ fn what_the_examples_do_not_show_is_read_as_well() {
         priorities: false,
     };
     assert_eq!(servers.path_reading, PathReading::Raw);
-    let Limits { retry_handshakes, stream_send_buffer, .. } = config.limits;
-    assert_eq!((retry_handshakes, stream_send_buffer), (0, 3 << 27));
+    let Limits { min_rate, retry_handshakes, stream_send_buffer, .. } = config.limits;
+    assert_eq!((min_rate, retry_handshakes, stream_send_buffer), (0, 250, 3 << 27));
     assert_eq!(config.litequic, litequic);
     assert_eq!(config.trusted_proxies[0].prefix, 32);
 }
@@ -269,7 +269,7 @@ fn the_laboratory_sets_constants_beside_the_schema() {
     let shown =
         |config: &Config| config.keys_and_values().iter().filter(|(key, _)| key.starts_with("laboratory.")).count();
     let without = parse(base).unwrap();
-    assert_eq!((shown(&config), shown(&without)), (7, 0));
+    assert_eq!((shown(&config), shown(&without)), (8, 0));
     let changes: Vec<String> = without.changes_to(&config).iter().map(ToString::to_string).collect();
     assert!(changes.contains(&"laboratory.max_resets: default → 3".into()) && changes.len() == 6, "{changes:?}");
 

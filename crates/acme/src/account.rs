@@ -51,7 +51,9 @@ impl StoredAccount {
         let json: Json = serde_json::from_str(text).ok()?;
         let contact = json.get("contact").and_then(Json::as_array).into_iter().flatten();
         Some(Self {
-            key: KeyPair::from_pem(json.get("key")?.as_str()?).ok().filter(is_p256)?,
+            key: KeyPair::from_pem(json.get("key")?.as_str()?)
+                .ok()
+                .filter(|key| key.algorithm() == &PKCS_ECDSA_P256_SHA256)?,
             id: json.get("id").and_then(Json::as_str).map(str::to_owned),
             contact: contact.filter_map(|one| Some(one.as_str()?.to_owned())).collect(),
         })
@@ -75,10 +77,6 @@ impl StoredAccount {
     fn key_der(&self) -> PrivatePkcs8KeyDer<'static> {
         PrivatePkcs8KeyDer::from(self.key.serialize_der())
     }
-}
-
-fn is_p256(key: &KeyPair) -> bool {
-    key.algorithm() == &PKCS_ECDSA_P256_SHA256
 }
 
 /// Opens the account at the directory of `table`. The account is created if the folder has none, or if the CA has

@@ -239,14 +239,9 @@ impl AcmeClient {
         id: &str,
     ) -> Result<((u64, u64), Option<u64>), OrderFailure> {
         let (account, http) = self.open_ca_account(table, folder, false).await?;
-        let (authority, serial) = id.split_once('.').ok_or_else(|| {
-            OrderFailure::new(
-                "the certificate has no \
-                                                                                      identifier for renewal \
-                                                                                      information"
-                    .into(),
-            )
-        })?;
+        let (authority, serial) = id
+            .split_once('.')
+            .ok_or_else(|| OrderFailure::new("the certificate has no identifier for renewal information".into()))?;
         let id =
             CertificateIdentifier { authority_key_identifier: Cow::Borrowed(authority), serial: Cow::Borrowed(serial) };
         let (info, wait) = account.renewal_info(&id).await.map_err(|error| OrderFailure {

@@ -8,26 +8,23 @@ use http_body_util::{BodyExt, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
+use litequic_base::connect_host::{ConnectHostError, connect_host};
 use rustls::{ClientConfig, pki_types::ServerName};
 use serde_json::{Value as Json, json};
 use std::{
     fmt, io,
-    net::{SocketAddr, ToSocketAddrs},
     pin::Pin,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    thread,
     time::{Duration, SystemTime},
 };
-use tokio::{net::TcpStream, sync::oneshot, time::timeout};
+use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 /// Longest time of an exchange, including the lookup of the CA's name.
 const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Longest time of a connection attempt to one of the CA's addresses.
-const CA_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes of a response's body at most. A chain has about 5 KB.
 const MAX_RESPONSE_BYTES: usize = 1024 * 1024;
 /// Difference of the clocks from which on litequic warns: its clock may reject valid certificates, and renew too late.
@@ -158,7 +155,11 @@ impl CaClientState {
         let is_renewal_info = request.method() == Method::GET && !is_directory;
         let exchange = async {
             let request = to_origin_form(request, &url)?;
-            let stream = connect_to_ca(&host, url.port_u16().unwrap_or(HTTPS_PORT)).await?;
+            let stream = connect_host(&host, url.port_u16().unwrap_or(HTTPS_PORT)).await;
+            let stream = stream.map_err(|error| match error {
+                ConnectHostError::Lookup(error) => CaError::Lookup(host.clone(), error),
+                ConnectHostError::Connect(error) => CaError::Connect(host.clone(), error),
+            })?;
             let name = ServerName::try_from(host.clone()).map_err(|_| CaError::Url(url.to_string()))?;
             let stream = self.tls.connect(name, stream).await.map_err(|error| CaError::Tls(host.clone(), error))?;
             let failed = |error| CaError::Http(host.clone(), error);
@@ -237,30 +238,6 @@ fn to_origin_form(request: Request<BodyWrapper<Bytes>>, url: &Uri) -> Result<Req
     let agent = concat!("litequic/", env!("CARGO_PKG_VERSION"));
     parts.headers.insert(header::USER_AGENT, HeaderValue::from_static(agent));
     Ok(Request::from_parts(parts, body))
-}
-
-/// Connects to the first of the host's addresses that accepts a connection.
-async fn connect_to_ca(host: &str, port: u16) -> Result<TcpStream, CaError> {
-    let mut last = io::Error::from(io::ErrorKind::NotFound);
-    for address in lookup_addresses(host, port).await.map_err(|error| CaError::Lookup(host.into(), error))? {
-        match timeout(CA_CONNECT_TIMEOUT, TcpStream::connect(address)).await {
-            Ok(Ok(stream)) => return Ok(stream),
-            Ok(Err(error)) => last = error,
-            Err(_) => last = io::ErrorKind::TimedOut.into(),
-        }
-    }
-    Err(CaError::Connect(host.into(), last))
-}
-
-/// Resolves `host` by getaddrinfo(3) on a thread of its own: the call can neither be cancelled nor limited in time.
-async fn lookup_addresses(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
-    let (found, finding) = oneshot::channel();
-    let name = host.to_owned();
-    thread::Builder::new().name("acme-lookup".into()).spawn(move || {
-        // The receiver is gone if the exchange has ended.
-        let _ = found.send((name.as_str(), port).to_socket_addrs().map(Vec::from_iter));
-    })?;
-    finding.await.map_err(|_| io::Error::other("the lookup ended without a result"))?
 }
 
 /// Returns the time of a response by the CA's clock (RFC 9110 §6.6.1).

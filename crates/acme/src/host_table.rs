@@ -1,6 +1,7 @@
 //! Keeps the states of the certificates that litequic obtains, for operators, and the renewals that operators order.
 
 use super::plan::Validity;
+use litequic_base::named_enum;
 use litequic_config::AcmeHost;
 use std::{
     collections::BTreeMap,
@@ -14,26 +15,19 @@ const MIN_ORDER_INTERVAL: Duration = Duration::from_secs(5 * 60);
 /// Number of hosts that an error message lists at most.
 const MAX_LISTED_HOSTS: usize = 64;
 
-/// State of a host's certificate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CertificateState {
-    /// The certificate is valid, and its renewal is not due.
-    Valid,
-    /// The certificate is valid, and its renewal is due.
-    Due,
-    /// There is no certificate, or it has expired.
-    Missing,
-}
-
-impl CertificateState {
-    /// Returns the name of the state in metrics and `/status`.
-    pub const fn state_name(self) -> &'static str {
-        match self {
-            Self::Valid => "valid",
-            Self::Due => "due",
-            Self::Missing => "missing",
-        }
+named_enum! {
+    /// State of a host's certificate.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum CertificateState {
+        /// The certificate is valid, and its renewal is not due.
+        Valid = "valid",
+        /// The certificate is valid, and its renewal is due.
+        Due = "due",
+        /// There is no certificate, or it has expired.
+        Missing = "missing",
     }
+    /// Returns the name of the state in metrics and `/status`.
+    fn state_name;
 }
 
 /// State of a host of `[[acme]]`, as `/status` shows it.

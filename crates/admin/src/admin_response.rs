@@ -16,6 +16,7 @@ use http::{
     },
     request::Parts,
 };
+use litequic_base::named_enum;
 use litequic_base::{lifecycle::ProcessPhase, timers};
 use litequic_telemetry::{self as telemetry, Heartbeat};
 use serde::Serialize;
@@ -38,74 +39,34 @@ const HTML_TYPE: &str = "text/html; charset=utf-8";
 /// Bytes of a host at most (RFC 1035 §2.3.4), with `*.` in percent-encoding.
 const MAX_HOST_BYTES: usize = 253 + 4;
 
-/// The resources of the admin interface.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum AdminResource {
-    Health,
-    Ready,
-    Metrics,
-    Page,
-    Status,
-    History,
-    Clients,
-    Denied,
-    Config,
-    Reload,
-    Close,
-    Deny,
-    Allow,
-    Qlog,
-    Maintenance,
-    Http3,
-    Renew,
-    Drain,
+named_enum! {
+    /// The resources of the admin interface.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    enum AdminResource {
+        Health = "/healthz",
+        Ready = "/readyz",
+        Metrics = "/metrics",
+        Page = "/",
+        Status = "/status",
+        History = "/history",
+        Clients = "/clients",
+        Denied = "/denied",
+        Config = "/config",
+        Reload = "/reload",
+        Close = "/close",
+        Deny = "/deny",
+        Allow = "/allow",
+        Qlog = "/qlog",
+        Maintenance = "/maintenance",
+        Http3 = "/http3",
+        Renew = "/renew",
+        Drain = "/drain",
+    }
+    /// Path of the resource.
+    fn resource_path;
 }
 
 impl AdminResource {
-    const ALL: [Self; 18] = [
-        Self::Health,
-        Self::Ready,
-        Self::Metrics,
-        Self::Page,
-        Self::Status,
-        Self::History,
-        Self::Clients,
-        Self::Denied,
-        Self::Config,
-        Self::Reload,
-        Self::Close,
-        Self::Deny,
-        Self::Allow,
-        Self::Qlog,
-        Self::Maintenance,
-        Self::Http3,
-        Self::Renew,
-        Self::Drain,
-    ];
-
-    const fn resource_path(self) -> &'static str {
-        match self {
-            Self::Health => "/healthz",
-            Self::Ready => "/readyz",
-            Self::Metrics => "/metrics",
-            Self::Page => "/",
-            Self::Status => "/status",
-            Self::History => "/history",
-            Self::Clients => "/clients",
-            Self::Denied => "/denied",
-            Self::Config => "/config",
-            Self::Reload => "/reload",
-            Self::Close => "/close",
-            Self::Deny => "/deny",
-            Self::Allow => "/allow",
-            Self::Qlog => "/qlog",
-            Self::Maintenance => "/maintenance",
-            Self::Http3 => "/http3",
-            Self::Renew => "/renew",
-            Self::Drain => "/drain",
-        }
-    }
-
     /// Returns the methods of the resource, as `Allow` lists them.
     const fn allowed_methods(self) -> &'static str {
         if self.changes_state() { "POST" } else { "GET, HEAD" }
@@ -167,7 +128,7 @@ pub(super) async fn answer_admin_request(state: &AdminState, surface: Surface, r
 
 async fn answer_resource(state: &AdminState, surface: Surface, request: &Parts) -> AdminResponse {
     let on_surface = || {
-        AdminResource::ALL.into_iter().filter(|resource| {
+        AdminResource::NAMES.iter().map(|(_, resource)| *resource).filter(|resource| {
             resource.is_on_surface(surface) && (*resource != AdminResource::Reload || state.reload.is_some())
         })
     };
@@ -229,8 +190,13 @@ async fn answer_resource(state: &AdminState, surface: Surface, request: &Parts) 
             Err(reason) => text_response(StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {reason}\n")),
         },
         AdminResource::Metrics => {
-            status_response::refresh_problems(state).await;
-            let text = state.metrics_text.metrics_text(&state.registry, Instant::now());
+            let text = match state.metrics_text.cached_text(Instant::now()) {
+                Some(text) => text,
+                None => {
+                    status_response::refresh_problems(state).await;
+                    state.metrics_text.render_text(&state.registry)
+                }
+            };
             let accept = request.headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
             if telemetry::prefers_prometheus_text(accept) {
                 let text = telemetry::to_prometheus_text(&String::from_utf8_lossy(&text));

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use litequic_base::token_bucket::TokenBucket;
 use litequic_telemetry::MetricsRegistry;
 use std::{
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -30,13 +30,21 @@ impl Default for CachedMetrics {
 }
 
 impl CachedMetrics {
-    /// Returns the text of `registry` at `now`, or the cached text if the rate limit is exceeded.
-    pub(super) fn metrics_text(&self, registry: &MetricsRegistry, now: Instant) -> Bytes {
-        let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if made.bucket.try_take_token(now) {
-            made.text = registry.render_metrics().into();
-        }
+    /// Returns the cached text if the rate limit is exceeded at `now`; `None` if the caller may render another.
+    pub(super) fn cached_text(&self, now: Instant) -> Option<Bytes> {
+        let mut made = self.lock_rendered();
+        (!made.bucket.try_take_token(now) && !made.text.is_empty()).then(|| made.text.clone())
+    }
+
+    /// Returns the text of `registry`, and caches it.
+    pub(super) fn render_text(&self, registry: &MetricsRegistry) -> Bytes {
+        let mut made = self.lock_rendered();
+        made.text = registry.render_metrics().into();
         made.text.clone()
+    }
+
+    fn lock_rendered(&self) -> MutexGuard<'_, RenderedMetrics> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -51,14 +59,15 @@ mod tests {
         let (scrape, mut registry, start) = (CachedMetrics::default(), MetricsRegistry::default(), Instant::now());
         let admin = Arc::<AdminMetrics>::default();
         registry.register_group(admin.clone());
-        let mut texts: Vec<Bytes> = (0..1000).map(|_| scrape.metrics_text(&registry, start)).collect();
+        let text = |at| scrape.cached_text(at).unwrap_or_else(|| scrape.render_text(&registry));
+        let mut texts: Vec<Bytes> = (0..1000).map(|_| text(start)).collect();
         texts.dedup_by_key(|text| text.as_ptr());
         assert!(texts.len() <= MAX_RENDERS_PER_SECOND as usize, "{} were made", texts.len());
         let counted = |text: &Bytes| {
             String::from_utf8_lossy(text).contains("litequic_admin_limit_reached_total{limit=\"age\"} 1\n")
         };
         admin.age.increment();
-        assert!(!counted(&scrape.metrics_text(&registry, start)));
-        assert!(counted(&scrape.metrics_text(&registry, start + Duration::from_millis(50))));
+        assert!(!counted(&text(start)));
+        assert!(counted(&text(start + Duration::from_millis(50))));
     }
 }

@@ -6,7 +6,7 @@ use super::{
 };
 use litequic_base::lifecycle::Lifecycle;
 use litequic_telemetry::{ControlMetrics, Heartbeat, MetricsRegistry};
-use std::{fmt, pin::Pin, sync::Arc, time::Duration};
+use std::{pin::Pin, sync::Arc, time::Duration};
 use tokio::sync::{mpsc, oneshot};
 
 /// Time without a tick after which a worker that does not wait for events counts as hung. Ten times
@@ -103,8 +103,4 @@ pub type OrderRenewal = Box<dyn Fn(&str) -> Result<String, String> + Send + Sync
 /// Returns the members of `/status` that other modules know; what was learned of the servers may be as old as the time.
 pub type ReadStatus = Box<dyn Fn(Duration) -> Pin<Box<dyn Future<Output = Status> + Send>> + Send + Sync>;
 
-impl fmt::Debug for AdminHooks {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("AdminHooks")
-    }
-}
+litequic_base::partial_debug!(AdminHooks);

@@ -3,7 +3,6 @@
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use http::{HeaderMap, header::AUTHORIZATION};
 use std::{
-    fmt,
     fs::File,
     io::{self, Read},
     path::{Path, PathBuf},
@@ -90,11 +89,7 @@ impl Token {
     }
 }
 
-impl fmt::Debug for Token {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Token")
-    }
-}
+litequic_base::partial_debug!(Token);
 
 #[cfg(test)]
 mod tests {

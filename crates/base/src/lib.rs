@@ -5,10 +5,13 @@
 #![cfg_attr(not(test), warn(clippy::string_slice))]
 #![forbid(unsafe_code)]
 
+pub mod connect_host;
 pub mod half_sip_hash;
 pub mod lifecycle;
 pub mod log_writer;
+pub mod named_enum;
 pub mod network;
+pub mod partial_debug;
 pub mod relaxed_cell;
 pub mod short_duration;
 pub mod tcp_keepalive;

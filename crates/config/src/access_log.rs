@@ -5,6 +5,7 @@ use crate::reading::{
     table::{KeyTable as _, keys, list_key, optional_key},
     value_kinds::{RawValue, ValueKind, one_of, text_kind},
 };
+use litequic_base::named_enum;
 use serde_json::json;
 use std::{fmt, path::PathBuf};
 
@@ -99,18 +100,15 @@ impl fmt::Display for AccessTarget {
     }
 }
 
-/// Format of a line: `access_log.format`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AccessFormat {
-    /// One JSON object per line.
-    Json,
-    /// `key=value` pairs, one line per request.
-    Logfmt,
-}
-
-impl AccessFormat {
-    /// Values by their names in the configuration.
-    pub const NAMES: &[(&str, Self)] = &[("json", Self::Json), ("logfmt", Self::Logfmt)];
+named_enum! {
+    /// Format of a line: `access_log.format`.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum AccessFormat {
+        /// One JSON object per line.
+        Json = "json",
+        /// `key=value` pairs, one line per request.
+        Logfmt = "logfmt",
+    }
 }
 
 /// A share of a whole, in millionths.
@@ -131,91 +129,75 @@ impl Fraction {
     }
 }
 
-macro_rules! fields {
-    ($($(#[$doc:meta])+ $field:ident = $name:literal,)+) => {
-        /// Field of an access log line: an item of `access_log.fields`.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub enum AccessField {
-            $($(#[$doc])+ $field,)+
-        }
-
-        impl AccessField {
-            /// Values by their names in the configuration and in a line.
-            pub const NAMES: &[(&str, Self)] = &[$(($name, Self::$field)),+];
-
-            /// Name of the field in the configuration and in a line.
-            pub const fn log_key(self) -> &'static str {
-                match self {
-                    $(Self::$field => $name,)+
-                }
-            }
-        }
-    };
-}
-
-fields! {
-    /// Time at which the request's stream was accepted.
-    Time = "time",
-    /// ID of the request, which the origin gets as `X-Request-ID`.
-    RequestId = "request_id",
-    /// Address of the client; behind trusted proxies the address that the proxies report.
-    Client = "client",
-    /// Address of the connection's peer: the client, or the last proxy.
-    Peer = "peer",
-    /// Address and port of the connection's peer.
-    ClientPort = "client_port",
-    /// Local address of the connection.
-    Local = "local",
-    /// HTTP version of the request.
-    Protocol = "protocol",
-    /// TLS version of the connection.
-    Tls = "tls",
-    /// Server name in the TLS handshake.
-    ServerName = "server_name",
-    /// Method of the request.
-    Method = "method",
-    /// Authority of the request.
-    Host = "host",
-    /// Path of the request, without the query.
-    Path = "path",
-    /// Query of the request, without `?`.
-    Query = "query",
-    /// `User-Agent` of the request.
-    UserAgent = "user_agent",
-    /// `Referer` of the request.
-    Referer = "referer",
-    /// ID of the request's trace, from `[traces]` or a valid `traceparent`.
-    TraceId = "trace_id",
-    /// ID of the request's span, with `[traces]`.
-    SpanId = "span_id",
-    /// Name of the selected route.
-    Route = "route",
-    /// Name of the origin.
-    Origin = "origin",
-    /// Server of the origin that was tried last.
-    Server = "server",
-    /// Status of the response.
-    Status = "status",
-    /// Bytes of the request's body.
-    BytesIn = "bytes_in",
-    /// Bytes of the response's body.
-    BytesOut = "bytes_out",
-    /// Time from the request's beginning to its end, in seconds.
-    Duration = "duration",
-    /// Time from the request's beginning to the response's header, in seconds.
-    FirstByte = "first_byte",
-    /// Share of the origin in `first_byte`, in seconds.
-    OriginTime = "origin_time",
-    /// Share of the server that `routes[].auth` names, in seconds.
-    AuthTime = "auth_time",
-    /// Urgency of the response, from 0 to 7, if responses are sent by priority (RFC 9218).
-    Urgency = "urgency",
-    /// 1 if the response was sent interleaved with others of its urgency, 0 if sequentially.
-    Incremental = "incremental",
-    /// Outcome of the request.
-    End = "end",
-    /// Reason of a failure.
-    Error = "error",
+named_enum! {
+    /// Field of an access log line: an item of `access_log.fields`.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum AccessField {
+        /// Time at which the request's stream was accepted.
+        Time = "time",
+        /// ID of the request, which the origin gets as `X-Request-ID`.
+        RequestId = "request_id",
+        /// Address of the client; behind trusted proxies the address that the proxies report.
+        Client = "client",
+        /// Address of the connection's peer: the client, or the last proxy.
+        Peer = "peer",
+        /// Address and port of the connection's peer.
+        ClientPort = "client_port",
+        /// Local address of the connection.
+        Local = "local",
+        /// HTTP version of the request.
+        Protocol = "protocol",
+        /// TLS version of the connection.
+        Tls = "tls",
+        /// Server name in the TLS handshake.
+        ServerName = "server_name",
+        /// Method of the request.
+        Method = "method",
+        /// Authority of the request.
+        Host = "host",
+        /// Path of the request, without the query.
+        Path = "path",
+        /// Query of the request, without `?`.
+        Query = "query",
+        /// `User-Agent` of the request.
+        UserAgent = "user_agent",
+        /// `Referer` of the request.
+        Referer = "referer",
+        /// ID of the request's trace, from `[traces]` or a valid `traceparent`.
+        TraceId = "trace_id",
+        /// ID of the request's span, with `[traces]`.
+        SpanId = "span_id",
+        /// Name of the selected route.
+        Route = "route",
+        /// Name of the origin.
+        Origin = "origin",
+        /// Server of the origin that was tried last.
+        Server = "server",
+        /// Status of the response.
+        Status = "status",
+        /// Bytes of the request's body.
+        BytesIn = "bytes_in",
+        /// Bytes of the response's body.
+        BytesOut = "bytes_out",
+        /// Time from the request's beginning to its end, in seconds.
+        Duration = "duration",
+        /// Time from the request's beginning to the response's header, in seconds.
+        FirstByte = "first_byte",
+        /// Share of the origin in `first_byte`, in seconds.
+        OriginTime = "origin_time",
+        /// Share of the server that `routes[].auth` names, in seconds.
+        AuthTime = "auth_time",
+        /// Urgency of the response, from 0 to 7, if responses are sent by priority (RFC 9218).
+        Urgency = "urgency",
+        /// 1 if the response was sent interleaved with others of its urgency, 0 if sequentially.
+        Incremental = "incremental",
+        /// Outcome of the request.
+        End = "end",
+        /// Reason of a failure.
+        Error = "error",
+    }
+    /// Name of the field in the configuration and in a line.
+    fn log_key;
 }
 
 /// A share of a whole, above 0.

@@ -8,6 +8,7 @@ use crate::reading::table::{
 };
 use crate::reading::value_kinds::{RawValue, ValueError, ValueKind, boolean_kind, duration_kind, one_of, text_kind};
 use http::{Uri, uri::Scheme};
+use litequic_base::named_enum;
 use serde_json::json;
 use std::{
     collections::BTreeMap,
@@ -30,7 +31,7 @@ keys! {
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Acme {
         /// Hosts: names, IP addresses, and wildcards by a DNS challenge. Each host gets its own certificate.
-        hosts: Vec<AcmeHost> = Vec::new(), custom_key(read_acme_hosts, |all| format_acme_hosts(all));
+        hosts: Vec<AcmeHost> = Vec::new(), custom_key(read_acme_hosts, |all| all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "));
 
         /// Folder for the account's key, certificates with their keys, and renewal plans. litequic creates it with mode
         /// 0700. Replicas may share it.
@@ -53,7 +54,7 @@ keys! {
 
         /// A profile that the directory lists. Let's Encrypt issues certificates for IP addresses only with
         /// `shortlived`.
-        profile: Option<String> = None, optional_key(profile_kind(), "none");
+        profile: Option<String> = None, optional_key(printable_kind("the name of a profile, such as \"shortlived\""), "none");
 
         /// Type of the private key. Each certificate gets a new key.
         key: AcmeKey = AcmeKey::P256, one_of(AcmeKey::NAMES);
@@ -83,7 +84,7 @@ keys! {
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Eab {
         /// The identifier of the CA's key.
-        kid: String = String::new(), required_key(key_id_kind());
+        kid: String = String::new(), required_key(printable_kind("the identifier of a key"));
 
         /// The file with the CA's HMAC key, in base64url as the CA shows it.
         key_file: PathBuf = PathBuf::new(), required_file_key(path_kind("the path of a file with a key in base64url"));
@@ -161,33 +162,24 @@ impl From<String> for AcmeHost {
     }
 }
 
-/// Challenge by which a CA validates a host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum AcmeChallenge {
-    /// `http-01` (RFC 8555 §8.3): a response over HTTP.
-    Http01,
-    /// `tls-alpn-01` (RFC 8737): a certificate in a TLS handshake.
-    TlsAlpn01,
-    /// `dns-01` (RFC 8555 §8.4): a TXT record for each order.
-    Dns01,
-    /// `dns-persist-01` (draft-ietf-acme-dns-persist): a permanent TXT record.
-    DnsPersist01,
+named_enum! {
+    /// Challenge by which a CA validates a host.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum AcmeChallenge {
+        /// `http-01` (RFC 8555 §8.3): a response over HTTP.
+        Http01 = "http-01",
+        /// `tls-alpn-01` (RFC 8737): a certificate in a TLS handshake.
+        TlsAlpn01 = "tls-alpn-01",
+        /// `dns-01` (RFC 8555 §8.4): a TXT record for each order.
+        Dns01 = "dns-01",
+        /// `dns-persist-01` (draft-ietf-acme-dns-persist): a permanent TXT record.
+        DnsPersist01 = "dns-persist-01",
+    }
+    /// Returns the name of the challenge type in the IANA registry.
+    fn challenge_type;
 }
 
 impl AcmeChallenge {
-    /// Values by their names in the configuration, which are those of the IANA registry (RFC 8555 §9.7.8).
-    pub const NAMES: &[(&str, Self)] = &[
-        ("http-01", Self::Http01),
-        ("tls-alpn-01", Self::TlsAlpn01),
-        ("dns-01", Self::Dns01),
-        ("dns-persist-01", Self::DnsPersist01),
-    ];
-
-    /// Returns the name of the challenge type in the IANA registry.
-    pub fn challenge_type(self) -> &'static str {
-        Self::NAMES.iter().find(|(_, one)| *one == self).map_or("", |(name, _)| name)
-    }
-
     /// Whether this challenge can validate `host`.
     const fn supports_host(self, host: &AcmeHost) -> bool {
         match self {
@@ -197,24 +189,17 @@ impl AcmeChallenge {
     }
 }
 
-/// Kind of a certificate's key: `acme.key`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AcmeKey {
-    /// ECDSA with P-256, which every client accepts.
-    P256,
-    /// ECDSA with P-384.
-    P384,
-    /// RSA of 2048 bits, for clients that accept no ECDSA.
-    Rsa2048,
-}
-
-impl AcmeKey {
-    /// Values by their names in the configuration.
-    pub const NAMES: &[(&str, Self)] = &[("p256", Self::P256), ("p384", Self::P384), ("rsa2048", Self::Rsa2048)];
-}
-
-fn format_acme_hosts(hosts: &[AcmeHost]) -> String {
-    hosts.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+named_enum! {
+    /// Kind of a certificate's key: `acme.key`.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum AcmeKey {
+        /// ECDSA with P-256, which every client accepts.
+        P256 = "p256",
+        /// ECDSA with P-384.
+        P384 = "p384",
+        /// RSA of 2048 bits, for clients that accept no ECDSA.
+        Rsa2048 = "rsa2048",
+    }
 }
 
 fn parse_command_line_value<T>(kind: ValueKind<T>, written: &str) -> Result<T, String> {
@@ -247,10 +232,6 @@ fn read_eab_table(section: &mut ConfigSection<'_>, key: &str, about: &str) -> Op
     let has = section.has_key(key);
     let eab = section.read_subtable(key, about, Eab::read_table);
     has.then_some(eab)
-}
-
-fn key_id_kind() -> ValueKind<String> {
-    printable_kind("the identifier of a key")
 }
 
 fn argument_kind() -> ValueKind<String> {
@@ -300,10 +281,6 @@ fn contact_kind() -> ValueKind<String> {
     text_kind("an address such as \"mailto:ops@example.com\"", parse, Clone::clone)
         .with_pattern("mailto:[!-~]*@[!-~]*")
         .with_length(9..=320)
-}
-
-fn profile_kind() -> ValueKind<String> {
-    printable_kind("the name of a profile, such as \"shortlived\"")
 }
 
 fn printable_kind(expected: &str) -> ValueKind<String> {

@@ -7,6 +7,7 @@ use crate::reading::{
     table::{KeyTable as _, derived_default, file_key, keys, required_file_key},
     value_kinds::one_of,
 };
+use litequic_base::named_enum;
 use std::path::PathBuf;
 
 /// Expected value in the fault of a key that needs a CA.
@@ -42,21 +43,17 @@ keys! {
     }
 }
 
-/// Whether clients present certificates: `client_certificates.verify`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum VerifyMode {
-    /// No certificate is requested.
-    None,
-    /// A certificate is requested but not required; an invalid one is rejected.
-    Optional,
-    /// A certificate is requested, and a connection without one is rejected.
-    Required,
-}
-
-impl VerifyMode {
-    /// Values by their names in the configuration.
-    pub const NAMES: &[(&str, Self)] =
-        &[("none", Self::None), ("optional", Self::Optional), ("required", Self::Required)];
+named_enum! {
+    /// Whether clients present certificates: `client_certificates.verify`.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum VerifyMode {
+        /// No certificate is requested.
+        None = "none",
+        /// A certificate is requested but not required; an invalid one is rejected.
+        Optional = "optional",
+        /// A certificate is requested, and a connection without one is rejected.
+        Required = "required",
+    }
 }
 
 /// Reads `[client_certificates]`, and returns whether there is a CA, valid or not.

@@ -27,8 +27,8 @@ use std::{
 /// The configuration in force. A reload replaces it as a whole; workers read it without a lock.
 pub type LiveConfig = Arc<ArcSwap<Config>>;
 
-/// The configuration of a process.
-#[derive(Debug, Clone, PartialEq)]
+/// The configuration of a process. The default has neither a certificate nor an origin.
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Config {
     /// Listeners for clients.
     pub listen: Listen,
@@ -137,24 +137,9 @@ impl Config {
         Self {
             listen: Listen::at_address(listen),
             certificates: vec![CertificateFiles { cert, key }],
-            acme: Vec::new(),
-            client_certificates: ClientCertificates::default(),
             routes: vec![RouteConfig::catch_all(Self::ORIGIN_NAME)],
-            request_headers: HeaderRules::default(),
-            response_headers: HeaderRules::default(),
-            error_pages: ErrorPages::default(),
             origins: BTreeMap::from([(Self::ORIGIN_NAME.into(), OriginConfig::new(origin))]),
-            limits: Limits::default(),
-            sources: Sources::default(),
-            timeouts: Timeouts::default(),
-            litequic: LiteQuic::default(),
-            admin: Admin::default(),
-            reload: ReloadConfig::default(),
-            log: LogConfig::default(),
-            access_log: AccessLog::default(),
-            traces: Traces::default(),
-            trusted_proxies: Vec::new(),
-            laboratory: Laboratory::default(),
+            ..Self::default()
         }
     }
 }

@@ -106,7 +106,7 @@ impl KeyReader<FixedBody> for FixedBodyReader {
         let about = "File with the body, in place of `body`. Read at the start and on a reload, 256 KiB at most; the \
             extension of its name decides its `Content-Type`, unless `headers` do.";
         let file = section
-            .optional_value("body_file", body_file_kind(), about)
+            .optional_value("body_file", path_kind("the path of a file, such as \"robots.txt\""), about)
             .map(|file| section.base_directory().join(file));
         match (text, file) {
             (Some(text), _) => FixedBody::Text(text),
@@ -138,10 +138,6 @@ fn body_text_kind() -> ValueKind<String> {
     };
     let expected = format!("a text of up to {} KiB", FixedResponse::MAX_BODY_BYTES / 1024);
     text_kind(&expected, parse, Clone::clone).with_length(0..=FixedResponse::MAX_BODY_BYTES)
-}
-
-fn body_file_kind() -> ValueKind<PathBuf> {
-    path_kind("the path of a file, such as \"robots.txt\"")
 }
 
 /// Status of a fixed response.

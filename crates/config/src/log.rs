@@ -1,6 +1,7 @@
 //! Defines `[log]`: level and format of the error log.
 
 use crate::reading::{table::keys, value_kinds::one_of};
+use litequic_base::named_enum;
 
 keys! {
     /// The error log: `[log]`.
@@ -16,40 +17,28 @@ keys! {
     }
 }
 
-/// Severity of a log line: `log.level`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names say it")]
-pub enum LogSeverity {
-    Error,
-    Warn,
-    Info,
-    Debug,
-    Trace,
+named_enum! {
+    /// Severity of a log line: `log.level`.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[expect(missing_docs, reason = "the names say it")]
+    pub enum LogSeverity {
+        Error = "error",
+        Warn = "warn",
+        Info = "info",
+        Debug = "debug",
+        Trace = "trace",
+    }
 }
 
-impl LogSeverity {
-    /// Values by their names in the configuration.
-    pub const NAMES: &[(&str, Self)] = &[
-        ("error", Self::Error),
-        ("warn", Self::Warn),
-        ("info", Self::Info),
-        ("debug", Self::Debug),
-        ("trace", Self::Trace),
-    ];
-}
-
-/// Format of a log line: `log.format`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LogFormat {
-    /// Human on a terminal, JSON otherwise.
-    Auto,
-    /// Text for people.
-    Human,
-    /// One JSON object per line.
-    Json,
-}
-
-impl LogFormat {
-    /// Values by their names in the configuration.
-    pub const NAMES: &[(&str, Self)] = &[("auto", Self::Auto), ("human", Self::Human), ("json", Self::Json)];
+named_enum! {
+    /// Format of a log line: `log.format`.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum LogFormat {
+        /// Human on a terminal, JSON otherwise.
+        Auto = "auto",
+        /// Text for people.
+        Human = "human",
+        /// One JSON object per line.
+        Json = "json",
+    }
 }

@@ -16,6 +16,7 @@ use crate::reading::value_kinds::{
     number_kind, one_of, or_derived, or_none, text_kind,
 };
 use http::HeaderName;
+use litequic_base::named_enum;
 use serde_json::json;
 use std::{
     collections::BTreeSet, fmt, net::Ipv6Addr, ops::RangeInclusive, path::PathBuf, str::FromStr, time::Duration,
@@ -38,7 +39,7 @@ keys! {
         /// `https`, unless given. litequic sends HTTP/1.1: in plaintext, or over TLS to `https`, where it always
         /// verifies the server's certificate. The path of a socket has at most 107 bytes. A table sets a server's
         /// address with its weight, or makes it a backup server.
-        servers("url"): Vec<OriginServer> = Vec::new(), custom_key(read_servers, |all| format_servers(all));
+        servers("url"): Vec<OriginServer> = Vec::new(), custom_key(read_servers, |all| all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "));
 
         /// Load balancing: round robin, or the server with the fewest open requests of this worker, divided by its
         /// weight; between equal servers, round robin.
@@ -250,18 +251,15 @@ impl OriginTls {
     }
 }
 
-/// Lowest TLS version: `listen.tls_min`, `origin.tls.min`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TlsVersion {
-    /// TLS 1.3 (RFC 8446).
-    Tls13,
-    /// TLS 1.2 (RFC 5246).
-    Tls12,
-}
-
-impl TlsVersion {
-    /// Values by their names in the configuration.
-    pub const NAMES: &[(&str, Self)] = &[("1.3", Self::Tls13), ("1.2", Self::Tls12)];
+named_enum! {
+    /// Lowest TLS version: `listen.tls_min`, `origin.tls.min`.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum TlsVersion {
+        /// TLS 1.3 (RFC 8446).
+        Tls13 = "1.3",
+        /// TLS 1.2 (RFC 5246).
+        Tls12 = "1.2",
+    }
 }
 
 fn read_origin_tls_table(section: &mut ConfigSection<'_>) -> OriginTls {
@@ -348,10 +346,6 @@ fn read_servers(section: &mut ConfigSection<'_>, key: &str, about: &str) -> Vec<
     servers
 }
 
-fn format_servers(servers: &[OriginServer]) -> String {
-    servers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
-}
-
 /// Reads an optional table by `read`; `show` formats it.
 fn optional_table_key<T>(read: fn(&mut ConfigSection<'_>) -> T, show: fn(&T) -> String) -> OptionalTableReader<T> {
     OptionalTableReader { read, show }
@@ -383,75 +377,49 @@ impl<T: KeyTable> KeyReader<Option<T>> for OptionalTableReader<T> {
     }
 }
 
-/// Decoding of paths by an origin: `path_reading`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum PathReading {
-    /// Any known decoding. The default, because without knowledge of the origin it can only be too strict.
-    #[default]
-    Any,
-    /// Any known decoding that is case-sensitive.
-    CaseSensitive,
-    /// No decoding: byte by byte.
-    Raw,
-}
-
-impl PathReading {
-    /// Values by their names in the configuration.
-    pub const NAMES: &[(&str, Self)] =
-        &[("any", Self::Any), ("case-sensitive", Self::CaseSensitive), ("raw", Self::Raw)];
-
-    /// Name of the value in the configuration.
-    pub const fn path_reading_name(self) -> &'static str {
-        match self {
-            Self::Any => "any",
-            Self::CaseSensitive => "case-sensitive",
-            Self::Raw => "raw",
-        }
+named_enum! {
+    /// Decoding of paths by an origin: `path_reading`.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    pub enum PathReading {
+        /// Any known decoding. The default, because without knowledge of the origin it can only be too strict.
+        #[default]
+        Any = "any",
+        /// Any known decoding that is case-sensitive.
+        CaseSensitive = "case-sensitive",
+        /// No decoding: byte by byte.
+        Raw = "raw",
     }
-}
-
-/// Treatment of request fields whose names have characters other than letters, digits and `-`: `ambiguous_fields`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum AmbiguousFields {
-    /// Ambiguous fields are removed, as in nginx: the origin is not misled, and no request fails.
-    #[default]
-    Drop,
-    /// Requests with ambiguous fields get 400.
-    Reject,
-    /// Ambiguous fields are forwarded.
-    Pass,
-}
-
-impl AmbiguousFields {
-    /// Values by their names in the configuration.
-    pub const NAMES: &[(&str, Self)] = &[("drop", Self::Drop), ("reject", Self::Reject), ("pass", Self::Pass)];
-
     /// Name of the value in the configuration.
-    pub fn treatment_name(self) -> &'static str {
-        Self::NAMES.iter().find(|(_, known)| *known == self).map_or("", |(name, _)| name)
+    fn path_reading_name;
+}
+
+named_enum! {
+    /// Treatment of request fields whose names have characters other than letters, digits and `-`: `ambiguous_fields`.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    pub enum AmbiguousFields {
+        /// Ambiguous fields are removed, as in nginx: the origin is not misled, and no request fails.
+        #[default]
+        Drop = "drop",
+        /// Requests with ambiguous fields get 400.
+        Reject = "reject",
+        /// Ambiguous fields are forwarded.
+        Pass = "pass",
     }
-}
-
-/// Load balancing method: `balance`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Balance {
-    /// Servers in turn.
-    RoundRobin,
-    /// The server with the fewest open requests of this worker; among equal ones in turn.
-    LeastRequests,
-}
-
-impl Balance {
-    /// Values by their names in the configuration.
-    pub const NAMES: &[(&str, Self)] = &[("round-robin", Self::RoundRobin), ("least-requests", Self::LeastRequests)];
-
     /// Name of the value in the configuration.
-    pub const fn balance_name(self) -> &'static str {
-        match self {
-            Self::RoundRobin => "round-robin",
-            Self::LeastRequests => "least-requests",
-        }
+    fn treatment_name;
+}
+
+named_enum! {
+    /// Load balancing method: `balance`.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Balance {
+        /// Servers in turn.
+        RoundRobin = "round-robin",
+        /// The server with the fewest open requests of this worker; among equal ones in turn.
+        LeastRequests = "least-requests",
     }
+    /// Name of the value in the configuration.
+    fn balance_name;
 }
 
 /// Session persistence: identification of a client, `origin.sticky`.

@@ -4,6 +4,7 @@ use crate::reading::rule_readers::read_optional_table;
 use crate::reading::section::ConfigSection;
 use crate::reading::table::{KeyTable as _, derived_default, keys, required_key};
 use crate::reading::value_kinds::{COUNT_RANGE, DAY, duration_kind, number_kind, one_of};
+use litequic_base::named_enum;
 use std::{ops::RangeInclusive, time::Duration};
 
 /// Range of `per`: timers have a resolution of a millisecond, and more than a day is a quota.
@@ -28,19 +29,18 @@ keys! {
     }
 }
 
-/// Requests that are counted together: `rate_limit.by`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum RateLimitBy {
-    /// Requests per client: an IPv4 address, or the first 64 bits of an IPv6 address.
-    #[default]
-    Address,
-    /// All requests of the route.
-    Route,
-}
-
-impl RateLimitBy {
-    /// Values by their names in the configuration.
-    pub const NAMES: &[(&str, Self)] = &[("address", Self::Address), ("route", Self::Route)];
+named_enum! {
+    /// Requests that are counted together: `rate_limit.by`.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    pub enum RateLimitBy {
+        /// Requests per client: an IPv4 address, or the first 64 bits of an IPv6 address.
+        #[default]
+        Address = "address",
+        /// All requests of the route.
+        Route = "route",
+    }
+    /// Name of the value in the configuration.
+    fn grouping_name;
 }
 
 /// Reads `rate_limit` of a route, if set.
@@ -53,7 +53,6 @@ pub(crate) fn read_rate_limit(section: &mut ConfigSection<'_>, key: &str, about:
 
 pub(crate) fn format_rate_limit(limit: &Option<RateLimit>) -> String {
     let Some(RateLimit { requests, per, burst, by }) = limit else { return "none".into() };
-    let by = RateLimitBy::NAMES.iter().find(|(_, known)| known == by).map(|(name, _)| *name);
     let per = humantime::format_duration(*per);
-    format!("{requests} in {per}; {burst} at once; by {}", by.unwrap_or_default())
+    format!("{requests} in {per}; {burst} at once; by {}", by.grouping_name())
 }

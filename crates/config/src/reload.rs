@@ -1,6 +1,7 @@
 //! Defines `[reload]`: automatic reloads.
 
 use crate::reading::{table::keys, value_kinds::one_of};
+use litequic_base::named_enum;
 
 keys! {
     /// Automatic reloads: `[reload]`.
@@ -14,24 +15,17 @@ keys! {
     }
 }
 
-/// Files whose changes are applied automatically: `reload.on_change`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OnChange {
-    /// The configuration and the files that it names.
-    All,
-    /// The files that the configuration in force names.
-    Certificates,
-    /// No automatic reload.
-    None,
-}
-
-impl OnChange {
-    /// Values by their names in the configuration.
-    pub const NAMES: &[(&str, Self)] =
-        &[("all", Self::All), ("certificates", Self::Certificates), ("none", Self::None)];
-
-    /// Name of the value in the configuration.
-    pub fn scope_name(self) -> &'static str {
-        Self::NAMES.iter().find(|(_, one)| *one == self).map_or("", |(name, _)| name)
+named_enum! {
+    /// Files whose changes are applied automatically: `reload.on_change`.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum OnChange {
+        /// The configuration and the files that it names.
+        All = "all",
+        /// The files that the configuration in force names.
+        Certificates = "certificates",
+        /// No automatic reload.
+        None = "none",
     }
+    /// Name of the value in the configuration.
+    fn scope_name;
 }

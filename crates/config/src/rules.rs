@@ -3,6 +3,7 @@
 use crate::reading::table::{keys, optional_key};
 use crate::reading::value_kinds::{TIMEOUT_RANGE, duration_kind, or_none};
 use http::HeaderName;
+use litequic_base::named_enum;
 use std::{
     collections::BTreeMap,
     fmt,
@@ -64,23 +65,21 @@ pub enum TemplatePart {
     Variable(Variable),
 }
 
-/// A variable whose value depends on the request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Variable {
-    /// IP address of the client.
-    Client,
-    /// Authority of the request, with its port: `:authority` or `Host`.
-    Host,
-    /// ID of the request.
-    RequestId,
-    /// Path and query, after the route's `rewrite_prefix`.
-    Path,
-}
-
-impl Variable {
-    /// Variables by their names in braces.
-    pub const NAMES: &[(&str, Self)] =
-        &[("client", Self::Client), ("host", Self::Host), ("request_id", Self::RequestId), ("path", Self::Path)];
+named_enum! {
+    /// A variable whose value depends on the request.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Variable {
+        /// IP address of the client.
+        Client = "client",
+        /// Authority of the request, with its port: `:authority` or `Host`.
+        Host = "host",
+        /// ID of the request.
+        RequestId = "request_id",
+        /// Path and query, after the route's `rewrite_prefix`.
+        Path = "path",
+    }
+    /// Name of the variable in braces.
+    fn variable_name;
 }
 
 impl Template {
@@ -127,10 +126,7 @@ impl fmt::Display for Template {
         for part in &self.0 {
             match part {
                 TemplatePart::Text(text) => f.write_str(text)?,
-                TemplatePart::Variable(variable) => {
-                    let name = Variable::NAMES.iter().find(|(_, known)| known == variable).map(|(name, _)| *name);
-                    write!(f, "{{{}}}", name.unwrap_or_default())?;
-                }
+                TemplatePart::Variable(variable) => write!(f, "{{{}}}", variable.variable_name())?,
             }
         }
         Ok(())

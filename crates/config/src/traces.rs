@@ -7,6 +7,7 @@ use crate::reading::section::ConfigSection;
 use crate::reading::table::{KeyTable as _, custom_key, file_key, fixed_value, keys, optional_key};
 use crate::reading::value_kinds::{RawValue, ValueKind, one_of, text_kind};
 use http::{HeaderName, HeaderValue, Uri, header};
+use litequic_base::named_enum;
 use serde_json::json;
 use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 
@@ -152,20 +153,17 @@ pub enum TraceProtocol {
     Grpc,
 }
 
-/// Clients whose `traceparent` is respected: `traces.parent`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TraceParent {
-    /// Peers in `trusted_proxies`.
-    Trusted,
-    /// All clients.
-    Any,
-    /// No client.
-    None,
-}
-
-impl TraceParent {
-    /// Values by their names in the configuration.
-    pub const NAMES: &[(&str, Self)] = &[("trusted", Self::Trusted), ("any", Self::Any), ("none", Self::None)];
+named_enum! {
+    /// Clients whose `traceparent` is respected: `traces.parent`.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum TraceParent {
+        /// Peers in `trusted_proxies`.
+        Trusted = "trusted",
+        /// All clients.
+        Any = "any",
+        /// No client.
+        None = "none",
+    }
 }
 
 /// Reads `[traces]`.
@@ -246,10 +244,8 @@ fn read_collector_fields(section: &mut ConfigSection<'_>, key: &str, about: &str
         }
     };
     let parse = |written: String| {
-        let mut value = HeaderValue::from_str(&written).map_err(|_| {
-            "contains characters that are not allowed in a \
-                                                                     field value"
-        })?;
+        let mut value =
+            HeaderValue::from_str(&written).map_err(|_| "contains characters that are not allowed in a field value")?;
         value.set_sensitive(true);
         Ok(value)
     };

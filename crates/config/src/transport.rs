@@ -5,6 +5,7 @@ use crate::reading::{
     table::{KeyTable as _, keys},
     value_kinds::{RawValue, ValueKind, boolean_kind, number_kind, one_of, one_of_with_hidden},
 };
+use litequic_base::named_enum;
 use serde_json::json;
 use std::{fmt, ops::RangeInclusive};
 
@@ -101,38 +102,19 @@ impl Io {
     pub const NAMES: &[(&str, Self)] = &[("auto", Self::Auto), ("epoll", Self::Epoll), ("io-uring", Self::IoUring)];
     /// Values that are not documented for operators: the laboratory and the demo compare them with litequic's I/O.
     pub const HIDDEN_NAMES: &[(&str, Self)] = &[("s2n-quic", Self::S2nQuic)];
-
-    /// Name of the value in the configuration.
-    pub fn backend_name(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Epoll => "epoll",
-            Self::IoUring => "io-uring",
-            Self::S2nQuic => "s2n-quic",
-        }
-    }
 }
 
-/// Congestion control: `litequic.congestion`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Congestion {
-    /// CUBIC (RFC 9438).
-    Cubic,
-    /// BBR version 2 (draft-cardwell-iccrg-bbr-congestion-control-02).
-    Bbr,
-}
-
-impl Congestion {
-    /// Values by their names in the configuration.
-    pub const NAMES: &[(&str, Self)] = &[("cubic", Self::Cubic), ("bbr", Self::Bbr)];
-
-    /// Name of the value in the configuration.
-    pub fn controller_name(self) -> &'static str {
-        match self {
-            Self::Cubic => "cubic",
-            Self::Bbr => "bbr",
-        }
+named_enum! {
+    /// Congestion control: `litequic.congestion`.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Congestion {
+        /// CUBIC (RFC 9438).
+        Cubic = "cubic",
+        /// BBR version 2 (draft-cardwell-iccrg-bbr-congestion-control-02).
+        Bbr = "bbr",
     }
+    /// Name of the value in the configuration.
+    fn controller_name;
 }
 
 /// Requested frequency of acknowledgements: `litequic.ack_frequency`.

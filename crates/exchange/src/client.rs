@@ -1,6 +1,7 @@
 //! Describes the client of a request, as its front end knows the client.
 
 use super::{forwarded_values::LastForwarded, tls_identity::TlsIdentity};
+use litequic_base::named_enum;
 use std::{net::SocketAddr, sync::Arc};
 
 /// Decides whether a client's connection may carry requests for a host. If not, the response is 421 (RFC 9110
@@ -33,15 +34,19 @@ pub const fn to_canonical_address(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-/// The HTTP version of a client.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Protocol {
-    /// HTTP/1.1 (RFC 9112) or HTTP/1.0, over TLS or in plain text.
-    Http1,
-    /// HTTP/2 (RFC 9113) over TLS.
-    Http2,
-    /// HTTP/3 (RFC 9114) over QUIC.
-    Http3,
+named_enum! {
+    /// The HTTP version of a client.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Protocol {
+        /// HTTP/1.1 (RFC 9112) or HTTP/1.0, over TLS or in plain text.
+        Http1 = "HTTP/1.1",
+        /// HTTP/2 (RFC 9113) over TLS.
+        Http2 = "HTTP/2",
+        /// HTTP/3 (RFC 9114) over QUIC.
+        Http3 = "HTTP/3",
+    }
+    /// Returns the protocol's name in access logs.
+    fn protocol_name;
 }
 
 impl Protocol {
@@ -49,15 +54,6 @@ impl Protocol {
     pub const fn scheme(self) -> &'static str {
         match self {
             Self::Http1 | Self::Http2 | Self::Http3 => "https",
-        }
-    }
-
-    /// Returns the protocol's name in access logs.
-    pub const fn protocol_name(self) -> &'static str {
-        match self {
-            Self::Http1 => "HTTP/1.1",
-            Self::Http2 => "HTTP/2",
-            Self::Http3 => "HTTP/3",
         }
     }
 }

@@ -6,6 +6,7 @@ use super::client::Client;
 use super::trace_context::{AttemptSpan, RequestTrace, SpanId, TraceId, Traceparent};
 use crate::priority::Priority;
 use http::StatusCode;
+use litequic_base::named_enum;
 use litequic_base::timers;
 use std::{
     cell::RefCell,
@@ -166,38 +167,27 @@ pub struct RecordedFacts {
 
 const _: () = assert!(size_of::<RecordedFacts>() <= 544);
 
-/// The end of a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RequestEnd {
-    /// The client has the whole response.
-    Complete,
-    /// The client went away, or cancelled the request.
-    Cancelled,
-    /// The client read no bytes in time.
-    Stalled,
-    /// The request, or its connection, was ended for another client.
-    Evicted,
-    /// The operator closed the connection.
-    Closed,
-    /// The request violated the protocol.
-    Malformed,
-    /// There was no response, or it was cut off.
-    Failed,
-}
-
-impl RequestEnd {
-    /// Returns the end as one word, for logs.
-    pub const fn as_word(self) -> &'static str {
-        match self {
-            Self::Complete => "complete",
-            Self::Cancelled => "cancelled",
-            Self::Stalled => "stalled",
-            Self::Malformed => "malformed",
-            Self::Failed => "failed",
-            Self::Evicted => "evicted",
-            Self::Closed => "closed",
-        }
+named_enum! {
+    /// The end of a request.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum RequestEnd {
+        /// The client has the whole response.
+        Complete = "complete",
+        /// The client went away, or cancelled the request.
+        Cancelled = "cancelled",
+        /// The client read no bytes in time.
+        Stalled = "stalled",
+        /// The request, or its connection, was ended for another client.
+        Evicted = "evicted",
+        /// The operator closed the connection.
+        Closed = "closed",
+        /// The request violated the protocol.
+        Malformed = "malformed",
+        /// There was no response, or it was cut off.
+        Failed = "failed",
     }
+    /// Returns the end as one word, for logs.
+    fn as_word;
 }
 
 impl RequestRecorder {
@@ -240,11 +230,6 @@ impl RequestRecorder {
 }
 
 impl RequestRecord {
-    /// Whether the record is on: a receiver wants it, or its trace may be sampled.
-    pub const fn is_recorded(&self) -> bool {
-        self.active_record().is_some()
-    }
-
     const fn active_record(&self) -> Option<&Rc<ActiveRecord>> {
         match &self.0 {
             RecordState::On(recorded) => Some(recorded),
@@ -571,7 +556,7 @@ mod tests {
                 client()
             });
             recording.shared_record().update_facts(|_| asked.set(2));
-            assert!(!recording.shared_record().is_recorded());
+            assert!(!recording.shared_record().active_record().is_some());
         }
         assert_eq!((asked.get(), ends.borrow().len()), (0, 0));
     }
@@ -636,7 +621,7 @@ mod tests {
             let records = records.with_tracer(Traced { start, sampled: false, ended: Rc::clone(&ended) });
             let recording = records.begin_record(client);
             let record = recording.shared_record();
-            assert_eq!((record.is_recorded(), record.own_trace_id()), (wants == Some(true), Some(id)));
+            assert_eq!((record.active_record().is_some(), record.own_trace_id()), (wants == Some(true), Some(id)));
             assert_eq!(record.decide_propagation(), Propagation::Begun);
             let attempts = [0, 1].map(|n| record.begin_attempt(&"origin".into(), &"http://a:1".into(), n).unwrap());
             assert!(attempts.iter().all(|sent| !sent.flags.is_sampled() && sent.flags.is_random()));
@@ -694,7 +679,7 @@ mod tests {
             let records =
                 RequestRecorder::default().with_tracer(Traced { start, sampled: true, ended: Rc::clone(&ended) });
             let recording = records.begin_record(client);
-            assert_eq!(recording.shared_record().is_recorded(), start != TraceStart::Off);
+            assert_eq!(recording.shared_record().active_record().is_some(), start != TraceStart::Off);
             recording
                 .shared_record()
                 .update_facts(|facts| facts.set_request_text(RequestText::Method, method.as_bytes()));

@@ -1,6 +1,7 @@
 //! Describes a client by its TLS certificate, and encodes the certificate in fields for an origin (RFC 9440).
 
 use base64::{Engine, prelude::BASE64_STANDARD};
+use litequic_base::named_enum;
 
 /// Whether a TLS handshake requests the client's certificate (RFC 8446 §4.3.2).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -42,28 +43,23 @@ impl TlsIdentity {
     }
 }
 
-/// TLS version of a client's connection.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum ClientTls {
-    /// TLS 1.3 (RFC 8446), the only version of QUIC.
-    #[default]
-    Tls13,
-    /// TLS 1.2 (RFC 5246).
-    Tls12,
-    /// No TLS: a connection to `listen.redirect`.
-    Plain,
+named_enum! {
+    /// TLS version of a client's connection.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    pub enum ClientTls {
+        /// TLS 1.3 (RFC 8446), the only version of QUIC.
+        #[default]
+        Tls13 = "1.3",
+        /// TLS 1.2 (RFC 5246).
+        Tls12 = "1.2",
+        /// No TLS: a connection to `listen.redirect`.
+        Plain = "none",
+    }
+    /// Returns the version as the configuration writes it.
+    fn tls_version_name;
 }
 
 impl ClientTls {
-    /// Returns the version as the configuration writes it.
-    pub const fn tls_version_name(self) -> &'static str {
-        match self {
-            Self::Tls13 => "1.3",
-            Self::Tls12 => "1.2",
-            Self::Plain => "none",
-        }
-    }
-
     /// Whether one of the cipher suites that a ClientHello offers belongs to TLS 1.3 (RFC 8446 §B.4).
     pub fn offers_tls13(suites: impl IntoIterator<Item = u16>) -> bool {
         // TLS_AES_128_GCM_SHA256 to TLS_AES_128_CCM_8_SHA256.

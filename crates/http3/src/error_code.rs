@@ -1,84 +1,66 @@
 //! Defines the error codes of HTTP/3 and QPACK, for STOP_SENDING, RESET_STREAM and CONNECTION_CLOSE frames.
 
+use litequic_base::named_enum;
 use s2n_quic::application;
 use std::fmt;
 
-/// The reason why a stream or a connection ends (RFC 9114 §8.1, RFC 9204 §6).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ErrorCode {
-    /// No error.
-    NoError = 0x100,
-    /// A violation that has no specific code.
-    GeneralProtocolError = 0x101,
-    /// An internal failure of litequic.
-    InternalError = 0x102,
-    /// A stream that the peer may not open.
-    StreamCreationError = 0x103,
-    /// The control stream or a QPACK stream was closed.
-    ClosedCriticalStream = 0x104,
-    /// A frame that is not allowed here or now.
-    FrameUnexpected = 0x105,
-    /// A frame whose layout or size is wrong.
-    FrameError = 0x106,
-    /// The peer generates excessive load.
-    ExcessiveLoad = 0x107,
-    /// A wrong use of a stream ID or push ID.
-    IdError = 0x108,
-    /// A SETTINGS frame whose content is wrong.
-    SettingsError = 0x109,
-    /// The control stream did not begin with SETTINGS.
-    MissingSettings = 0x10a,
-    /// The request was not processed at all, so that the client may send it again.
-    RequestRejected = 0x10b,
-    /// The request or response is no longer wanted.
-    RequestCancelled = 0x10c,
-    /// The client's stream ended before its request did.
-    RequestIncomplete = 0x10d,
-    /// A malformed message (RFC 9114 §4.1.2).
-    MessageError = 0x10e,
-    /// The TCP connection behind a CONNECT was reset.
-    ConnectError = 0x10f,
-    /// The request is to be retried over HTTP/1.1.
-    VersionFallback = 0x110,
-    /// A field section that cannot be read.
-    QpackDecompressionFailed = 0x200,
-    /// The QPACK encoder stream cannot be read.
-    QpackEncoderStreamError = 0x201,
-    /// The QPACK decoder stream cannot be read.
-    QpackDecoderStreamError = 0x202,
+named_enum! {
+    /// The reason why a stream or a connection ends (RFC 9114 §8.1, RFC 9204 §6).
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum ErrorCode {
+        /// No error.
+        NoError(0x100) = "H3_NO_ERROR",
+        /// A violation that has no specific code.
+        GeneralProtocolError(0x101) = "H3_GENERAL_PROTOCOL_ERROR",
+        /// An internal failure of litequic.
+        InternalError(0x102) = "H3_INTERNAL_ERROR",
+        /// A stream that the peer may not open.
+        StreamCreationError(0x103) = "H3_STREAM_CREATION_ERROR",
+        /// The control stream or a QPACK stream was closed.
+        ClosedCriticalStream(0x104) = "H3_CLOSED_CRITICAL_STREAM",
+        /// A frame that is not allowed here or now.
+        FrameUnexpected(0x105) = "H3_FRAME_UNEXPECTED",
+        /// A frame whose layout or size is wrong.
+        FrameError(0x106) = "H3_FRAME_ERROR",
+        /// The peer generates excessive load.
+        ExcessiveLoad(0x107) = "H3_EXCESSIVE_LOAD",
+        /// A wrong use of a stream ID or push ID.
+        IdError(0x108) = "H3_ID_ERROR",
+        /// A SETTINGS frame whose content is wrong.
+        SettingsError(0x109) = "H3_SETTINGS_ERROR",
+        /// The control stream did not begin with SETTINGS.
+        MissingSettings(0x10a) = "H3_MISSING_SETTINGS",
+        /// The request was not processed at all, so that the client may send it again.
+        RequestRejected(0x10b) = "H3_REQUEST_REJECTED",
+        /// The request or response is no longer wanted.
+        RequestCancelled(0x10c) = "H3_REQUEST_CANCELLED",
+        /// The client's stream ended before its request did.
+        RequestIncomplete(0x10d) = "H3_REQUEST_INCOMPLETE",
+        /// A malformed message (RFC 9114 §4.1.2).
+        MessageError(0x10e) = "H3_MESSAGE_ERROR",
+        /// The TCP connection behind a CONNECT was reset.
+        ConnectError(0x10f) = "H3_CONNECT_ERROR",
+        /// The request is to be retried over HTTP/1.1.
+        VersionFallback(0x110) = "H3_VERSION_FALLBACK",
+        /// A field section that cannot be read.
+        QpackDecompressionFailed(0x200) = "QPACK_DECOMPRESSION_FAILED",
+        /// The QPACK encoder stream cannot be read.
+        QpackEncoderStreamError(0x201) = "QPACK_ENCODER_STREAM_ERROR",
+        /// The QPACK decoder stream cannot be read.
+        QpackDecoderStreamError(0x202) = "QPACK_DECODER_STREAM_ERROR",
+    }
+    /// Returns the code's name in the RFC.
+    fn rfc_name;
 }
 
 /// H3_DATAGRAM_ERROR (RFC 9297 §5.2), which litequic never sends.
 const DATAGRAM_ERROR: u64 = 0x33;
 
-const NAMED_CODES: [ErrorCode; 20] = [
-    ErrorCode::NoError,
-    ErrorCode::GeneralProtocolError,
-    ErrorCode::InternalError,
-    ErrorCode::StreamCreationError,
-    ErrorCode::ClosedCriticalStream,
-    ErrorCode::FrameUnexpected,
-    ErrorCode::FrameError,
-    ErrorCode::ExcessiveLoad,
-    ErrorCode::IdError,
-    ErrorCode::SettingsError,
-    ErrorCode::MissingSettings,
-    ErrorCode::RequestRejected,
-    ErrorCode::RequestCancelled,
-    ErrorCode::RequestIncomplete,
-    ErrorCode::MessageError,
-    ErrorCode::ConnectError,
-    ErrorCode::VersionFallback,
-    ErrorCode::QpackDecompressionFailed,
-    ErrorCode::QpackEncoderStreamError,
-    ErrorCode::QpackDecoderStreamError,
-];
-
 impl ErrorCode {
     /// Returns a peer's `code` with its name: `H3_NO_ERROR (0x100)`.
     pub fn describe_code(code: u64) -> String {
-        let known = NAMED_CODES.into_iter().find(|known| known.wire_value() == code);
-        known.map_or_else(|| format!("the code {code:#x}"), |known| format!("{known} ({code:#x})"))
+        let known = Self::NAMES.iter().find(|(_, known)| known.wire_value() == code);
+        known.map_or_else(|| format!("the code {code:#x}"), |(name, _)| format!("{name} ({code:#x})"))
     }
 
     /// Returns the number of the code.
@@ -105,32 +87,6 @@ impl ErrorCode {
                 | Self::ConnectError
                 | Self::VersionFallback
         )
-    }
-
-    /// Returns the code's name in the RFC.
-    pub const fn rfc_name(self) -> &'static str {
-        match self {
-            Self::NoError => "H3_NO_ERROR",
-            Self::GeneralProtocolError => "H3_GENERAL_PROTOCOL_ERROR",
-            Self::InternalError => "H3_INTERNAL_ERROR",
-            Self::StreamCreationError => "H3_STREAM_CREATION_ERROR",
-            Self::ClosedCriticalStream => "H3_CLOSED_CRITICAL_STREAM",
-            Self::FrameUnexpected => "H3_FRAME_UNEXPECTED",
-            Self::FrameError => "H3_FRAME_ERROR",
-            Self::ExcessiveLoad => "H3_EXCESSIVE_LOAD",
-            Self::IdError => "H3_ID_ERROR",
-            Self::SettingsError => "H3_SETTINGS_ERROR",
-            Self::MissingSettings => "H3_MISSING_SETTINGS",
-            Self::RequestRejected => "H3_REQUEST_REJECTED",
-            Self::RequestCancelled => "H3_REQUEST_CANCELLED",
-            Self::RequestIncomplete => "H3_REQUEST_INCOMPLETE",
-            Self::MessageError => "H3_MESSAGE_ERROR",
-            Self::ConnectError => "H3_CONNECT_ERROR",
-            Self::VersionFallback => "H3_VERSION_FALLBACK",
-            Self::QpackDecompressionFailed => "QPACK_DECOMPRESSION_FAILED",
-            Self::QpackEncoderStreamError => "QPACK_ENCODER_STREAM_ERROR",
-            Self::QpackDecoderStreamError => "QPACK_DECODER_STREAM_ERROR",
-        }
     }
 }
 

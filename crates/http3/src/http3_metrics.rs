@@ -7,15 +7,9 @@ metrics! {
     /// HTTP/3 metrics of one worker, the only writer. Aligned so that two workers never share a cache line.
     #[repr(align(128))]
     pub struct Http3Metrics {
-        Counter("connections", "Connections over QUIC whose handshake was completed.") {
-            connections,
-        }
-        Gauge("connections_open", "Connections over QUIC that are open now.") {
-            connections_open,
-        }
-        Counter(REQUESTS) {
-            requests [protocol: "h3"],
-        }
+        Counter("connections", "Connections over QUIC whose handshake was completed.") { connections }
+        Gauge("connections_open", "Connections over QUIC that are open now.") { connections_open }
+        Counter(REQUESTS) { requests [protocol: "h3"] }
         Counter("malformed_requests", "Requests over HTTP/3 that were malformed: reset with H3_MESSAGE_ERROR.") {
             malformed_requests "Over TCP: `litequic_tcp_refused_requests_total`.",
         }
@@ -36,9 +30,7 @@ metrics! {
         Counter("connections_closed_by_operator", "Connections over QUIC that the operator closed: `ctl close`.") {
             closed_by_operator "Over TCP: `litequic_tcp_connections_closed_total`.",
         }
-        Counter(DENIED) {
-            denied [kind: "quic"] "",
-        }
+        Counter(DENIED) { denied [kind: "quic"] "" }
         Counter(LIMIT_REACHED) {
             limit_connections [limit: "max_connections"],
             limit_addresses [limit: "addresses"],

@@ -7,9 +7,7 @@ metrics! {
     /// cache line.
     #[repr(align(128))]
     pub struct SocketMetrics {
-        Counter("datagrams_received", "Datagrams received.") {
-            datagrams_received,
-        }
+        Counter("datagrams_received", "Datagrams received.") { datagrams_received }
         Counter("datagram_bytes_received", "Bytes of datagrams received, without IP and UDP headers.") {
             datagram_bytes_received,
         }
@@ -20,18 +18,10 @@ metrics! {
             receive_batches "System calls that returned messages, except with io_uring. Datagrams per batch show how \
                              busy a worker is.",
         }
-        Counter("datagrams_sent", "Datagrams sent.") {
-            datagrams_sent,
-        }
-        Counter("datagram_bytes_sent", "Bytes of datagrams sent, without IP and UDP headers.") {
-            datagram_bytes_sent,
-        }
-        Counter("send_messages", "Messages sent; with UDP GSO, a message holds several datagrams.") {
-            send_messages,
-        }
-        Counter("gso_messages", "Messages sent that held several datagrams.") {
-            gso_messages,
-        }
+        Counter("datagrams_sent", "Datagrams sent.") { datagrams_sent }
+        Counter("datagram_bytes_sent", "Bytes of datagrams sent, without IP and UDP headers.") { datagram_bytes_sent }
+        Counter("send_messages", "Messages sent; with UDP GSO, a message holds several datagrams.") { send_messages }
+        Counter("gso_messages", "Messages sent that held several datagrams.") { gso_messages }
         Counter("gso_segments", "Datagrams sent in messages with several datagrams.") {
             gso_segments "Divided by the metric above: datagrams per message. The more, the cheaper large downloads \
                           are.",

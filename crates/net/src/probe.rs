@@ -7,6 +7,7 @@ use super::{
     uring,
 };
 use crate::datagram::{NetworkPath, OutgoingBatch};
+use litequic_base::named_enum;
 use s2n_quic_core::{
     inet::{ExplicitCongestionNotification as Ecn, SocketAddress},
     path::Tuple,
@@ -37,47 +38,33 @@ pub struct ProbeResult {
     pub outcome: Result<String, String>,
 }
 
-/// Features that litequic uses if the kernel supports them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Feature {
-    /// recvmmsg(2) and sendmmsg(2).
-    Batches,
-    /// io_uring(7) with a multishot receive.
-    IoUring,
-    /// UDP_SEGMENT.
-    Gso,
-    /// UDP_GRO.
-    Gro,
-    /// The ECN codepoint, sent and received.
-    Ecn,
-    /// The local address of a received datagram.
-    LocalAddress,
-    /// Packets of any size, without fragmentation.
-    MtuProbing,
-    /// Steering of packets to workers by connection ID.
-    Steering,
-    /// SO_RCVBUF.
-    ReceiveBuffer,
-    /// SO_SNDBUF.
-    SendBuffer,
-}
-
-impl Feature {
-    /// Name of the feature, for people.
-    pub fn feature_name(self) -> &'static str {
-        match self {
-            Self::Batches => "recvmmsg, sendmmsg",
-            Self::IoUring => "io_uring",
-            Self::Gso => "GSO (UDP_SEGMENT)",
-            Self::Gro => "GRO (UDP_GRO)",
-            Self::Ecn => "ECN",
-            Self::LocalAddress => "local address (PKTINFO)",
-            Self::MtuProbing => "path MTU probing",
-            Self::Steering => "steering by connection ID",
-            Self::ReceiveBuffer => "receive buffer",
-            Self::SendBuffer => "send buffer",
-        }
+named_enum! {
+    /// Features that litequic uses if the kernel supports them.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Feature {
+        /// recvmmsg(2) and sendmmsg(2).
+        Batches = "recvmmsg, sendmmsg",
+        /// io_uring(7) with a multishot receive.
+        IoUring = "io_uring",
+        /// UDP_SEGMENT.
+        Gso = "GSO (UDP_SEGMENT)",
+        /// UDP_GRO.
+        Gro = "GRO (UDP_GRO)",
+        /// The ECN codepoint, sent and received.
+        Ecn = "ECN",
+        /// The local address of a received datagram.
+        LocalAddress = "local address (PKTINFO)",
+        /// Packets of any size, without fragmentation.
+        MtuProbing = "path MTU probing",
+        /// Steering of packets to workers by connection ID.
+        Steering = "steering by connection ID",
+        /// SO_RCVBUF.
+        ReceiveBuffer = "receive buffer",
+        /// SO_SNDBUF.
+        SendBuffer = "send buffer",
     }
+    /// Name of the feature, for people.
+    fn feature_name;
 }
 
 /// An IP version.
@@ -171,18 +158,10 @@ impl Loopback {
         let arrived = single.as_ref().ok().and_then(|all| all.first().copied());
         let batches = single.map(|_| "yes".into()).map_err(missing);
         let ecn = ecn.and_then(|()| {
-            yes(
-                arrived.is_some_and(|a| a.ecn == Ecn::Ect0 as u8),
-                "the kernel does not \
-                                                                                            report the codepoint",
-            )
+            yes(arrived.is_some_and(|a| a.ecn == Ecn::Ect0 as u8), "the kernel does not report the codepoint")
         });
         let local_address = local_address.and_then(|()| {
-            yes(
-                arrived.is_some_and(|a| a.local == Some(local.ip())),
-                "the kernel does not report the \
-                                                                                      address",
-            )
+            yes(arrived.is_some_and(|a| a.local == Some(local.ip())), "the kernel does not report the address")
         });
 
         let gso = feature::enable_gso(&self.sender).map_err(missing);

@@ -145,7 +145,7 @@ impl Steering {
         for (n, one) in all.iter().enumerate() {
             // The difference to the first worker is the worker's index if it is less than the number of workers.
             program.emit(load_memory(ISSUER_CELL));
-            program.emit(subtract_value(u32::from(one.number) << 8));
+            program.emit(combine_value(libc::BPF_SUB, u32::from(one.number) << 8));
             program.jump_if(libc::BPF_JGE, to_operand(one.workers), JumpLabel::Next(n));
             program.emit(add_value(to_operand(one.first)));
             program.emit(return_loaded());
@@ -166,7 +166,7 @@ impl Steering {
         program.place_label(JumpLabel::Spread);
         program.emit(load_word(SPREAD_OFFSET));
         program.place_label(JumpLabel::Choose);
-        program.emit(modulo_value(to_operand(newest.workers.max(1))));
+        program.emit(combine_value(libc::BPF_MOD, to_operand(newest.workers.max(1))));
         program.emit(add_value(to_operand(newest.first)));
         program.emit(return_loaded());
         program.resolve_jumps()
@@ -191,7 +191,7 @@ impl Steering {
             program.combine_words(V0, place, libc::BPF_XOR);
         }
         program.emit(load_memory(V2));
-        program.emit(xor_value(FINALIZATION));
+        program.emit(combine_value(libc::BPF_XOR, FINALIZATION));
         program.emit(store_memory(V2));
         (0..FINAL_ROUNDS).for_each(|_| emit_round(program));
         program.combine_words(V1, V3, libc::BPF_XOR);
@@ -232,10 +232,10 @@ fn emit_rotation(program: &mut Assembler, one: u32, bits: u32) {
 /// Emits a rotation of the index register into the accumulator.
 fn rotate_index(program: &mut Assembler, bits: u32) {
     program.emit(index_to_accumulator());
-    program.emit(shift_left(bits));
+    program.emit(combine_value(libc::BPF_LSH, bits));
     program.emit(store_memory(ROTATED_CELL));
     program.emit(index_to_accumulator());
-    program.emit(shift_right(u32::BITS - bits));
+    program.emit(combine_value(libc::BPF_RSH, u32::BITS - bits));
     program.emit(load_index_from_memory(ROTATED_CELL));
     program.emit(combine_index(libc::BPF_OR));
 }
@@ -373,28 +373,8 @@ fn add_value(value: u32) -> Instruction {
     combine_value(libc::BPF_ADD, value)
 }
 
-fn subtract_value(value: u32) -> Instruction {
-    combine_value(libc::BPF_SUB, value)
-}
-
 fn and_value(value: u32) -> Instruction {
     combine_value(libc::BPF_AND, value)
-}
-
-fn xor_value(value: u32) -> Instruction {
-    combine_value(libc::BPF_XOR, value)
-}
-
-fn shift_left(bits: u32) -> Instruction {
-    combine_value(libc::BPF_LSH, bits)
-}
-
-fn shift_right(bits: u32) -> Instruction {
-    combine_value(libc::BPF_RSH, bits)
-}
-
-fn modulo_value(value: u32) -> Instruction {
-    combine_value(libc::BPF_MOD, value)
 }
 
 fn conditional_jump(condition: u32, operand: u32, jump_true: u8, jump_false: u8) -> Instruction {

@@ -28,9 +28,7 @@ metrics! {
         Gauge("tunnels_open", "Tunnels (WebSockets and the like) that are open now.") {
             tunnels_open "The limit of each worker is half of `limits.max_connections`.",
         }
-        Counter("tunnels", "Tunnels that were opened.") {
-            tunnels,
-        }
+        Counter("tunnels", "Tunnels that were opened.") { tunnels }
         Counter(
             "tunnels_refused",
             "Tunnels that were refused because half of `limits.max_connections` was reached, and no source with more tunnels had \
@@ -122,12 +120,8 @@ metrics! {
         Counter("origin_connections", "Connections opened to origins.") {
             origin_connections "If the value is close to the number of requests, keep-alive does not work.",
         }
-        Gauge("origin_connections_open", "Connections to origins that are open now.") {
-            origin_connections_open,
-        }
-        Counter("origin_connect_errors", "Connections to origins that could not be opened.") {
-            origin_connect_errors,
-        }
+        Gauge("origin_connections_open", "Connections to origins that are open now.") { origin_connections_open }
+        Counter("origin_connect_errors", "Connections to origins that could not be opened.") { origin_connect_errors }
         Counter("origin_tls_handshakes", "TLS handshakes with origins for requests. Health checks have their own \
                                           counters.") {
             origin_tls_full [kind: "full"],
@@ -147,9 +141,7 @@ metrics! {
         ) {
             origin_tls_duration,
         }
-        Counter("origin_requests", "Requests sent to origins, retries included.") {
-            origin_requests,
-        }
+        Counter("origin_requests", "Requests sent to origins, retries included.") { origin_requests }
         Counter("origin_retries", "Requests that were tried again, on another connection or at another server.") {
             origin_retries,
         }
@@ -264,27 +256,21 @@ metrics! {
         ) {
             address_ejections,
         }
-        Gauge("origin_server_ejected", "Workers that have a server of an origin ejected at present.") {
-            ejected,
-        }
+        Gauge("origin_server_ejected", "Workers that have a server of an origin ejected at present.") { ejected }
         Gauge(
             "origin_server_connections",
             "Connections to each server of an origin that are open or being opened."
         ) {
             connections,
         }
-        Gauge("origin_server_queue", "Requests that wait for a connection to each server of an origin.") {
-            waiting,
-        }
+        Gauge("origin_server_queue", "Requests that wait for a connection to each server of an origin.") { waiting }
     }
 }
 
 metrics! {
     /// Metrics of one server's health checks; the control thread counts here.
     pub struct CheckMetrics {
-        Gauge("origin_server_up", "1 while a server of an origin is healthy by its health checks, else 0.") {
-            up,
-        }
+        Gauge("origin_server_up", "1 while a server of an origin is healthy by its health checks, else 0.") { up }
         Counter("origin_health_checks", "Health checks of each server of an origin.") {
             passed [result: "ok"],
             failed [result: "failed"] "Failures of TLS count too: the log and `litequic ctl status` have the reason.",

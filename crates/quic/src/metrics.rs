@@ -47,9 +47,7 @@ metrics! {
         ) {
             handshakes_refused,
         }
-        Counter(DENIED) {
-            denied [kind: "quic"] "Connection attempts over QUIC; `handshakes_refused` counts them too.",
-        }
+        Counter(DENIED) { denied [kind: "quic"] "Connection attempts over QUIC; `handshakes_refused` counts them too." }
         Counter("retries_sent", "Retry packets to validate an address.") {
             retries "Many of them are an attack, or `limits.max_connections` is too low.",
         }
@@ -86,9 +84,7 @@ metrics! {
         Counter("packets_sent", "1-RTT packets sent.") {
             packets_sent "Divided by `litequic_ack_frames_received_total`: packets per ACK frame of clients.",
         }
-        Counter("packets_lost", "1-RTT packets declared lost, except probes of the path's MTU.") {
-            packets_lost,
-        }
+        Counter("packets_lost", "1-RTT packets declared lost, except probes of the path's MTU.") { packets_lost }
         Counter(
             "congestion_reductions_undone",
             "Reductions of a congestion window that were reverted: all packets declared lost arrived after all."
@@ -117,9 +113,7 @@ metrics! {
         ) {
             path_challenges_repeated "An answer was lost, or a client's address is forged.",
         }
-        Counter("ack_frames_received", "ACK frames received in 1-RTT packets.") {
-            ack_frames_received,
-        }
+        Counter("ack_frames_received", "ACK frames received in 1-RTT packets.") { ack_frames_received }
         Counter("ack_frames_merged", "ACK frames that brought no news and that QUIC did not have to process.") {
             ack_frames_merged "See [`litequic.ack_merge`](../configuration.md#litequic).",
         }

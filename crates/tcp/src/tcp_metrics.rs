@@ -73,9 +73,7 @@ metrics! {
                     `max_connections` was reached, or memory is short.",
             tcp_handshakes_operator [reason: "operator"] "The operator closed connections of its client: `ctl close`.",
         }
-        Counter(DENIED) {
-            tcp_denied [kind: "tcp"] "Connections over TCP, closed before TLS.",
-        }
+        Counter(DENIED) { tcp_denied [kind: "tcp"] "Connections over TCP, closed before TLS." }
         Counter("tcp_proxy_headers", "Connections over TCP that began with a PROXY protocol header.") {
             tcp_proxy_headers,
         }
@@ -102,9 +100,7 @@ metrics! {
             tcp_refused_h2 [protocol: "h2"] "Those that h2 resets by itself do not count.",
             tcp_refused_h1 [protocol: "h1"] "Plain HTTP counts here too.",
         }
-        Counter("tcp_redirects", "Requests in plain HTTP that were redirected to https.") {
-            tcp_redirects,
-        }
+        Counter("tcp_redirects", "Requests in plain HTTP that were redirected to https.") { tcp_redirects }
         Counter(LIMIT_REACHED) {
             limit_receive_buffer [limit: "worker_receive_buffer"]
                 "New connections that got a smaller window than `limits.connection_receive_buffer`.",

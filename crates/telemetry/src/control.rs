@@ -10,9 +10,7 @@ use std::sync::{Mutex, PoisonError};
 metrics! {
     /// Metrics that the control thread writes.
     pub struct ControlMetrics {
-        Gauge("workers", "Worker threads.") {
-            workers,
-        }
+        Gauge("workers", "Worker threads.") { workers }
         Counter("reloads", "Reloads of the configuration and certificates.") {
             reloads [result: "ok"],
             reloads_refused [result: "refused"],
@@ -50,15 +48,9 @@ metrics! {
         ) {
             renewed_at,
         }
-        Gauge("maintenance_routes", "Routes that the operator has switched to maintenance.") {
-            maintenance_routes,
-        }
-        Gauge("denied_networks", "Networks whose clients the operator denies: `litequic ctl deny`.") {
-            denied_networks,
-        }
-        Counter("memory_steps", "Times that the memory step (`litequic_memory_step`) rose.") {
-            memory_steps,
-        }
+        Gauge("maintenance_routes", "Routes that the operator has switched to maintenance.") { maintenance_routes }
+        Gauge("denied_networks", "Networks whose clients the operator denies: `litequic ctl deny`.") { denied_networks }
+        Counter("memory_steps", "Times that the memory step (`litequic_memory_step`) rose.") { memory_steps }
         Gauge(
             "memory_used_bytes",
             "Memory used by the process, or by the cgroup whose limit is nearest, without files that the kernel can \
@@ -66,9 +58,7 @@ metrics! {
         ) {
             memory_used,
         }
-        Gauge("memory_limit_bytes", "The limit of that memory; 0 without one.") {
-            memory_limit,
-        }
+        Gauge("memory_limit_bytes", "The limit of that memory; 0 without one.") { memory_limit }
         Gauge(
             "memory_step",
             "How short memory is. 0: enough; 1: a client that has two connections gets no third; 2: buffers are \
@@ -77,12 +67,8 @@ metrics! {
         ) {
             memory_step,
         }
-        Gauge("generation", "Generation of the process: a process that takes over has the next number.") {
-            generation,
-        }
-        Gauge("older_processes", "Previous processes that still drain.") {
-            older_processes,
-        }
+        Gauge("generation", "Generation of the process: a process that takes over has the next number.") { generation }
+        Gauge("older_processes", "Previous processes that still drain.") { older_processes }
         Gauge(
             "config_timestamp_seconds",
             "Time at which the configuration in force was read, in seconds since the Unix epoch."

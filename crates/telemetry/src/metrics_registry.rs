@@ -195,12 +195,8 @@ mod tests {
                 things [kind: "one"],
                 others [kind: "other"],
             }
-            Gauge("things_open", "Things that are open.") {
-                open,
-            }
-            Counter(LIMIT_REACHED) {
-                limit [limit: "things"],
-            }
+            Gauge("things_open", "Things that are open.") { open }
+            Counter(LIMIT_REACHED) { limit [limit: "things"] }
             Histogram("thing_seconds", "How long things take.") {
                 times,
             }
@@ -224,9 +220,7 @@ mod tests {
     metrics! {
         /// Metrics of one name.
         struct Named {
-            Counter("named_things", "Things with a name.") {
-                count,
-            }
+            Counter("named_things", "Things with a name.") { count }
         }
     }
 

@@ -42,8 +42,7 @@ metrics! {
                     coincide, the one counts whose task runs first.",
             wakes_datagrams [cause: "datagrams"] "A UDP socket was readable.",
             wakes_moderation [cause: "moderation"]
-                "It was time to read datagrams: see \
-                    [`litequic.receive_moderation`](../configuration.md#litequic).",
+                "It was time to read datagrams: see [`litequic.receive_moderation`](../configuration.md#litequic).",
             wakes_origin [cause: "origin"] "A socket of an origin, or of a client over TCP.",
             wakes_other [cause: "other"]
                 "Anything else: the worker's own timers, two a second while it works and those of timeouts, one a second of each \

@@ -14,7 +14,7 @@ use rustls::{
     pki_types::{CertificateDer, UnixTime},
     server::danger::{ClientCertVerified, ClientCertVerifier},
 };
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 use x509_parser::{certificate::X509Certificate, prelude::FromDer};
 
 /// Bytes of a client's certificate with its chain, in DER. A chain of three with RSA-4096 keys has half as many; rustls
@@ -82,11 +82,7 @@ impl CertificateRequester {
     }
 }
 
-impl fmt::Debug for CertificateRequester {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Asking")
-    }
-}
+litequic_base::partial_debug!(CertificateRequester);
 
 /// Verifies clients' certificates by the authorities in force.
 #[derive(Debug)]

@@ -1,8 +1,9 @@
 //! Provides TLS 1.3 for QUIC: certificates by SNI, clients' certificates, server sessions with tickets, and the
 //! client's side for `litequic get`. Also configures TLS over TCP, for clients and to origins.
 //!
-//! Uses `litequic-config`, `litequic-exchange` (a client's identity) and `litequic-telemetry`. The program uses this
-//! crate, and passes rustls' configurations to the front ends and the proxy, which do not depend on it.
+//! Uses `litequic-base`, `litequic-config`, `litequic-exchange` (a client's identity) and `litequic-telemetry`. The
+//! program uses this crate, and passes rustls' configurations to the front ends and the proxy, which do not depend on
+//! it.
 // String slices panic at an index within a character.
 #![cfg_attr(not(test), warn(clippy::string_slice))]
 #![forbid(unsafe_code)]

@@ -12,7 +12,7 @@ const AUTHORITY_VALIDITY: Duration = Duration::from_secs(3650 * 24 * 3600);
 /// Validity of a certificate: what browsers accept at most.
 const CERTIFICATE_VALIDITY: Duration = Duration::from_secs(397 * 24 * 3600);
 /// Time before now at which a validity begins, for clock skew.
-const BACKDATING: Duration = Duration::from_secs(3600);
+pub(super) const BACKDATING: Duration = Duration::from_secs(3600);
 /// Name of the authority, which clients show.
 const AUTHORITY_NAME: &str = "litequic local authority";
 
@@ -92,7 +92,7 @@ fn named(name: &str) -> DistinguishedName {
 }
 
 /// Sets a validity of `time` from now on, and returns its end.
-fn set_validity(parameters: &mut CertificateParams, time: Duration) -> SystemTime {
+pub(super) fn set_validity(parameters: &mut CertificateParams, time: Duration) -> SystemTime {
     let now = SystemTime::now();
     let end = now + time;
     parameters.not_before = (now - BACKDATING).into();

@@ -12,7 +12,6 @@ use rustls::{
     server::ParsedCertificate,
 };
 use std::{
-    fmt,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, SystemTime},
 };
@@ -267,11 +266,7 @@ where
     }
 }
 
-impl<F> fmt::Debug for RecordingVerifier<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NotingVerifier").field("verifier", &self.verifier).finish_non_exhaustive()
-    }
-}
+litequic_base::partial_debug!(RecordingVerifier<F> { verifier });
 
 impl<F> ServerCertVerifier for RecordingVerifier<F>
 where

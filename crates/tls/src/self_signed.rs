@@ -1,16 +1,14 @@
 //! Makes self-signed certificates for `litequic demo` and tests. No client trusts them by default.
 
-use super::{certificate::LoadedCertificate, certificate_error::CertificateErrors};
+use super::{certificate::LoadedCertificate, certificate_error::CertificateErrors, local_authority::set_validity};
 use base64::{Engine, prelude::BASE64_STANDARD};
 use litequic_config::CertificateFiles;
 use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256, PublicKeyData};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 /// Validity of the certificate. Chromium accepts a certificate by its fingerprint (WebTransport's
 /// `serverCertificateHashes`) only for ECDSA and at most 14 days; a day is left for clock skew.
 const VALIDITY: Duration = Duration::from_secs(13 * 24 * 3600);
-/// Time before now at which the validity begins, for clock skew.
-const BACKDATING: Duration = Duration::from_secs(3600);
 
 /// A self-signed certificate with the private key.
 #[derive(Debug, Clone)]
@@ -56,9 +54,7 @@ pub fn make_self_signed_with<N: Into<String>>(
 ) -> Result<SelfSigned, rcgen::Error> {
     let names: Vec<String> = names.into_iter().map(Into::into).collect();
     let mut parameters = CertificateParams::new(names)?;
-    let now = SystemTime::now();
-    parameters.not_before = (now - BACKDATING).into();
-    parameters.not_after = (now + VALIDITY).into();
+    set_validity(&mut parameters, VALIDITY);
     let certificate = parameters.self_signed(key)?;
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &key.subject_public_key_info());
     Ok(SelfSigned {
@@ -71,6 +67,8 @@ pub fn make_self_signed_with<N: Into<String>>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::local_authority::BACKDATING;
+    use std::time::SystemTime;
 
     #[test]
     fn the_fingerprint_is_a_sha256_digest_in_base64() {

@@ -9,7 +9,7 @@ use rustls::{
     ServerConfig,
     quic::{ServerConnection, Version},
 };
-use std::{fmt, net::IpAddr, sync::Arc};
+use std::{net::IpAddr, sync::Arc};
 
 /// The server's side of TLS for s2n-quic. Clones share the configuration with the keys of the session tickets; each
 /// worker gets one.
@@ -87,8 +87,4 @@ impl ServerTls {
     }
 }
 
-impl fmt::Debug for ServerTls {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ServerTls")
-    }
-}
+litequic_base::partial_debug!(ServerTls);

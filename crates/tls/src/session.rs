@@ -20,7 +20,7 @@ use s2n_quic_core::{
     },
     transport::{self, parameters::ClientTransportParameters},
 };
-use std::{fmt, net::IpAddr, sync::Arc, task::Poll, time::Duration};
+use std::{net::IpAddr, sync::Arc, task::Poll, time::Duration};
 
 /// Smallest max_ack_delay that is invalid (RFC 9000 §18.2).
 const INVALID_MAX_ACK_DELAY: Duration = Duration::from_millis(1 << 14);
@@ -393,11 +393,7 @@ impl TlsSession for QuicTlsSession {
     }
 }
 
-impl fmt::Debug for QuicTlsSession {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Session").field("level", &self.level).finish_non_exhaustive()
-    }
-}
+litequic_base::partial_debug!(QuicTlsSession { level });
 
 #[cfg(test)]
 mod tests;

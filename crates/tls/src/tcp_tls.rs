@@ -4,7 +4,7 @@ use super::{client_certificates::CertificateRequester, resolver::CertificateReso
 use aws_lc_rs::hkdf::Prk;
 use litequic_exchange::CertificateRequest;
 use rustls::{Error, ServerConfig};
-use std::{fmt, net::IpAddr, sync::Arc};
+use std::{net::IpAddr, sync::Arc};
 
 /// Configurations of handshakes over TCP, with the same certificates, authorities and policy as over QUIC. Clones share
 /// the key of the session tickets.
@@ -69,8 +69,4 @@ impl TcpTls {
     }
 }
 
-impl fmt::Debug for TcpTls {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("TcpTls")
-    }
-}
+litequic_base::partial_debug!(TcpTls);

@@ -24,7 +24,6 @@ use aws_lc_rs::{
 };
 use rustls::server::ProducesTickets;
 use std::{
-    fmt,
     sync::Arc,
     time::{SystemTime, UNIX_EPOCH},
 };
@@ -165,11 +164,7 @@ impl ProducesTickets for SessionTickets {
     }
 }
 
-impl fmt::Debug for SessionTickets {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tickets").field("protocol", &self.protocol).finish_non_exhaustive()
-    }
-}
+litequic_base::partial_debug!(SessionTickets { protocol });
 
 /// Returns a ticket secret for tests, equal for equal `byte`.
 #[cfg(test)]

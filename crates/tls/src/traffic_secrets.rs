@@ -15,10 +15,7 @@ use s2n_quic_crypto::{
     handshake::{HandshakeHeaderKey, HandshakeKey},
     one_rtt::{OneRttHeaderKey, OneRttKey},
 };
-use std::{
-    fmt,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Bytes of secrets with SHA-384, which one cipher suite has; the others have SHA-256.
 const SHA384_LEN: usize = 48;
@@ -99,12 +96,7 @@ impl KeyLog for SecretLog {
     }
 }
 
-impl fmt::Debug for TrafficSecrets {
-    /// Hides the secrets.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("TrafficSecrets")
-    }
-}
+litequic_base::partial_debug!(TrafficSecrets);
 
 /// Returns the AEAD algorithm of a cipher suite.
 fn aead_algorithm(suite: CipherSuite) -> Option<&'static Algorithm> {

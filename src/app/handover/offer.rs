@@ -186,11 +186,7 @@ impl TryFrom<Json> for OfferedSecret {
     }
 }
 
-impl fmt::Debug for OfferedSecret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("OfferedSecret(..)")
-    }
-}
+litequic_base::partial_debug!(OfferedSecret);
 
 impl From<Generation> for OfferedGeneration {
     fn from(Generation { number, first, workers }: Generation) -> Self {

@@ -191,8 +191,7 @@ mod tests {
                 AdvisedCommand::Run,
                 [
                     "caddy (process 812) listens there",
-                    "to leave plain HTTP to that process, remove redirect from \
-                                                       [listen]",
+                    "to leave plain HTTP to that process, remove redirect from [listen]",
                 ],
             ),
             (
@@ -201,8 +200,7 @@ mod tests {
                 AdvisedCommand::Run,
                 [
                     "curl (process 7) uses that port",
-                    "to leave the port to that process, set another port in \
-                                                     admin.listen",
+                    "to leave the port to that process, set another port in admin.listen",
                 ],
             ),
             (

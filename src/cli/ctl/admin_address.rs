@@ -1,7 +1,11 @@
 //! Parses the address of a running litequic that `--admin` names, or searches for one.
 
 use super::super::{exit::Exit, user::user_name};
-use super::{CtlRequest, connect_and_exchange, failure::CtlFailure};
+use super::{
+    CtlRequest,
+    exchange::{build_request, exchange_answer},
+    failure::CtlFailure,
+};
 use futures_util::future::join_all;
 use litequic_admin as admin;
 use std::{
@@ -134,11 +138,11 @@ struct ServedSocket {
 }
 
 impl ServedSocket {
-    /// Asks the process at `path`, which accepts connections, who it is.
-    async fn identify(path: PathBuf) -> Self {
-        let place = AdminAddress::Socket(path.clone());
-        let answer = timeout(IDENTIFY_TIMEOUT, connect_and_exchange(&place, &CtlRequest::read("/healthz"), None)).await;
-        Self { path, process: answer.ok().and_then(Result::ok).and_then(|answer| answer.process) }
+    /// Asks the process at `path` who it is, over the connection `stream`.
+    async fn identify((path, stream): (PathBuf, Option<UnixStream>)) -> Self {
+        let request = build_request(&AdminAddress::Socket(path.clone()), &CtlRequest::read("/healthz"), None);
+        let answer = async { exchange_answer(stream?, request.ok()?).await.ok()?.process };
+        Self { process: timeout(IDENTIFY_TIMEOUT, answer).await.ok().flatten(), path }
     }
 
     /// Whether the process runs by the configuration `file`.
@@ -165,9 +169,9 @@ pub(super) async fn find_admin(
     let (mut found, mut missed) = (Vec::new(), Vec::new());
     for path in admin::default_socket_directories(variable).iter().flat_map(|directory| admin::sockets_in(directory)) {
         match UnixStream::connect(&path).await {
-            // With a full backlog, the request reports that.
-            Ok(_) => found.push(path),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => found.push(path),
+            Ok(stream) => found.push((path, Some(stream))),
+            // The backlog is full, which the request reports.
+            Err(error) if error.kind() == ErrorKind::WouldBlock => found.push((path, None)),
             // A process was killed, and its socket is left.
             Err(_) if !path.ends_with(admin::SOCKET_NAME) => {}
             Err(error) => {
@@ -183,7 +187,7 @@ pub(super) async fn find_admin(
         let served = join_all(found.into_iter().map(ServedSocket::identify)).await;
         return select_socket(served, missed, file);
     }
-    if let Some(path) = found.pop() {
+    if let Some((path, _)) = found.pop() {
         return Ok(FoundAdmin { place: AdminAddress::Socket(path), missed });
     }
     let usual = AdminAddress::Tcp(DEFAULT_ADDRESS.to_string());

@@ -80,47 +80,49 @@ impl<'a> StatusView<'a> {
         let phase = now.phase.map_or(UNKNOWN.into(), |phase| format!("{phase:?}").to_lowercase());
         let tone = if phase == "ready" { Tone::Good } else { Tone::Bad };
         let mut parts = vec![
-            StyledText::unstyled("litequic ").with_tone(Tone::Strong),
-            StyledText::unstyled(text_or_dash(now.version.as_deref())).with_tone(Tone::Strong),
-            StyledText::unstyled("  "),
-            StyledText::unstyled(phase).with_tone(tone),
-            StyledText::unstyled(format!("  up {}", now.uptime.map_or(UNKNOWN.into(), duration_text))),
+            plain("litequic ").with_tone(Tone::Strong),
+            plain(text_or_dash(now.version.as_deref())).with_tone(Tone::Strong),
+            plain("  "),
+            plain(phase).with_tone(tone),
+            plain(format!("  up {}", now.uptime.map_or(UNKNOWN.into(), duration_text))),
         ];
         if let Some(generation) = now.generation.filter(|generation| *generation > 0) {
-            parts.push(StyledText::unstyled(format!("  generation {generation}")));
+            parts.push(plain(format!("  generation {generation}")));
         }
         if let Some(older) = now.older_processes.filter(|older| *older > 0) {
-            parts.push(StyledText::unstyled(format!("  older processes: {older}")).with_tone(Tone::Warning));
+            parts.push(plain(format!("  older processes: {older}")).with_tone(Tone::Warning));
         }
         screen.add_line(parts);
         if let (Some(process), Some(file)) = (now.process.id, &now.configuration.file) {
             let user =
                 now.process.user.as_ref().map_or_else(String::new, |user| format!(" of {}", strip_controls(user)));
             for line in screen.wrap_words(&format!("process {process}{user}, {}", strip_controls(file))) {
-                screen.add_line(vec![StyledText::unstyled(line)]);
+                screen.add_line(vec![plain(line)]);
             }
         }
         for problem in &now.problems {
             for (row, line) in screen.wrap_words(&text_or_dash(Some(problem))).iter().take(MAX_ROWS).enumerate() {
                 let mark = if row == 0 { "! " } else { "  " };
-                screen.add_line(vec![StyledText::unstyled(format!("{mark}{line}")).with_tone(Tone::Bad)]);
+                screen.add_line(vec![plain(format!("{mark}{line}")).with_tone(Tone::Bad)]);
             }
         }
 
         let workers = &now.workers;
-        let mut parts = vec![StyledText::unstyled(format!("workers {}  ", workers.len()))];
-        let hanging: Vec<String> = workers.iter().filter(|worker| is_hanging(worker)).map(hang_text).collect();
+        let mut parts = vec![plain(format!("workers {}  ", workers.len()))];
+        let is_hanging =
+            |worker: &&WorkerStatus| worker.seconds_since_turn.is_some_and(|seconds| seconds > HANG_SECONDS);
+        let hanging: Vec<String> = workers.iter().filter(is_hanging).map(hang_text).collect();
         parts.push(match (workers.is_empty(), hanging.as_slice()) {
-            (true, _) => StyledText::unstyled(UNKNOWN),
-            (false, []) => StyledText::unstyled("all respond").with_tone(Tone::Good),
-            (false, _) => StyledText::unstyled(hanging.join(", ")).with_tone(Tone::Bad),
+            (true, _) => plain(UNKNOWN),
+            (false, []) => plain("all respond").with_tone(Tone::Good),
+            (false, _) => plain(hanging.join(", ")).with_tone(Tone::Bad),
         });
         let cpu = self.rate_of_value(|status| status.process.cpu_seconds);
         let cpu = cpu.map_or(UNKNOWN.into(), |cores| format!("{:.0} % of a core", cores * 100.0));
-        parts.push(StyledText::unstyled(format!("  CPU {cpu}")));
+        parts.push(plain(format!("  CPU {cpu}")));
         let resident = to_float(now.process.resident_bytes).map_or(UNKNOWN.into(), bytes_text);
-        parts.push(StyledText::unstyled(format!("  in RAM {resident}")));
-        parts.push(StyledText::unstyled(format!("  open files {}", count_text(to_float(now.process.open_files)))));
+        parts.push(plain(format!("  in RAM {resident}")));
+        parts.push(plain(format!("  open files {}", count_text(to_float(now.process.open_files)))));
         screen.add_line(parts);
 
         let (used, limit) = (to_float(now.memory.used), to_float(now.memory.limit));
@@ -129,30 +131,24 @@ impl<'a> StatusView<'a> {
                 let step = text_or_dash(now.memory.step.as_deref());
                 let tone = if step == "normal" { Tone::Good } else { Tone::Bad };
                 let used = used.map_or(UNKNOWN.into(), bytes_text);
-                vec![
-                    StyledText::unstyled(format!("memory {used} of {}: ", bytes_text(limit))),
-                    StyledText::unstyled(step).with_tone(tone),
-                ]
+                vec![plain(format!("memory {used} of {}: ", bytes_text(limit))), plain(step).with_tone(tone)]
             }
-            Some(_) => vec![StyledText::unstyled("memory without a limit")],
-            None => vec![StyledText::unstyled(format!("memory {UNKNOWN}"))],
+            Some(_) => vec![plain("memory without a limit")],
+            None => vec![plain(format!("memory {UNKNOWN}"))],
         };
-        parts.push(StyledText::unstyled("  HTTP/3 "));
+        parts.push(plain("  HTTP/3 "));
         parts.push(self.http3_state());
         screen.add_line(parts);
 
         if let Some(traces) = now.traces.known_value() {
-            let to = StyledText::unstyled(format!("traces to {}: ", text_or_dash(traces.endpoint.as_deref())));
+            let to = plain(format!("traces to {}: ", text_or_dash(traces.endpoint.as_deref())));
             let state = match (traces.problem.known_value(), traces.accepted_at.known_value()) {
                 (Some(_), Some(at)) => {
-                    StyledText::unstyled(format!("failing, accepted last {}", time_text(Some(*at as f64))))
-                        .with_tone(Tone::Bad)
+                    plain(format!("failing, accepted last {}", time_text(Some(*at as f64)))).with_tone(Tone::Bad)
                 }
-                (Some(_), None) => StyledText::unstyled("failing, none accepted yet").with_tone(Tone::Bad),
-                (None, Some(at)) => {
-                    StyledText::unstyled(format!("accepted {}", time_text(Some(*at as f64)))).with_tone(Tone::Good)
-                }
-                (None, None) => StyledText::unstyled("none accepted yet"),
+                (Some(_), None) => plain("failing, none accepted yet").with_tone(Tone::Bad),
+                (None, Some(at)) => plain(format!("accepted {}", time_text(Some(*at as f64)))).with_tone(Tone::Good),
+                (None, None) => plain("none accepted yet"),
             };
             screen.add_line(vec![to, state]);
         }
@@ -164,27 +160,25 @@ impl<'a> StatusView<'a> {
         if let Some(denied) = now.denied_networks.filter(|denied| *denied > 0) {
             let networks = if denied == 1 { "network" } else { "networks" };
             screen.add_line(vec![
-                StyledText::unstyled(format!("{denied} {networks} denied: litequic ctl denied"))
-                    .with_tone(Tone::Warning),
+                plain(format!("{denied} {networks} denied: litequic ctl denied")).with_tone(Tone::Warning),
             ]);
         }
         let maintenance: Vec<String> = now.maintenance.iter().map(target).collect();
         if !maintenance.is_empty() {
-            screen.add_line(vec![
-                StyledText::unstyled(format!("in maintenance: {}", maintenance.join(", "))).with_tone(Tone::Warning),
-            ]);
+            screen
+                .add_line(vec![plain(format!("in maintenance: {}", maintenance.join(", "))).with_tone(Tone::Warning)]);
         }
     }
 
     /// State of HTTP/3, with the order or key that has set it.
     fn http3_state(&self) -> StyledText {
         match (self.now.http3.on, self.now.http3.configured) {
-            (Some(true), Some(false)) => StyledText::unstyled("on by litequic ctl").with_tone(Tone::Warning),
-            (Some(true), _) => StyledText::unstyled("on").with_tone(Tone::Good),
-            (Some(false), Some(true)) => StyledText::unstyled("off by litequic ctl").with_tone(Tone::Bad),
-            (Some(false), Some(false)) => StyledText::unstyled("off by listen.http3").with_tone(Tone::Warning),
-            (Some(false), None) => StyledText::unstyled("off").with_tone(Tone::Bad),
-            (None, _) => StyledText::unstyled(UNKNOWN),
+            (Some(true), Some(false)) => plain("on by litequic ctl").with_tone(Tone::Warning),
+            (Some(true), _) => plain("on").with_tone(Tone::Good),
+            (Some(false), Some(true)) => plain("off by litequic ctl").with_tone(Tone::Bad),
+            (Some(false), Some(false)) => plain("off by listen.http3").with_tone(Tone::Warning),
+            (Some(false), None) => plain("off").with_tone(Tone::Bad),
+            (None, _) => plain(UNKNOWN),
         }
     }
 
@@ -198,26 +192,23 @@ impl<'a> StatusView<'a> {
         ] {
             let requests = format!("requests{{protocol=\"{protocol}\"}}");
             screen.add_line(vec![
-                StyledText::unstyled(name).with_width(-14),
-                StyledText::unstyled(open).with_width(10),
-                StyledText::unstyled(count_text(self.current_metric(&connections))).with_width(15),
-                StyledText::unstyled(count_text(self.current_metric(&requests))).with_width(15),
-                StyledText::unstyled(rate_text(self.metric_rate(&requests))).with_width(12),
+                plain(name).with_width(-14),
+                plain(open).with_width(10),
+                plain(count_text(self.current_metric(&connections))).with_width(15),
+                plain(count_text(self.current_metric(&requests))).with_width(15),
+                plain(rate_text(self.metric_rate(&requests))).with_width(12),
             ]);
         }
-        screen.add_line(vec![
-            StyledText::unstyled("both over TCP").with_width(-14),
-            StyledText::unstyled(open_over_tcp()).with_width(10),
-        ]);
+        screen.add_line(vec![plain("both over TCP").with_width(-14), plain(open_over_tcp()).with_width(10)]);
         let speed =
             |name: &str| self.metric_rate(name).map_or(UNKNOWN.into(), |rate| format!("{}/s", bytes_text(rate)));
         let failing = self.metric_rate("responses{class=\"5xx\"}");
         let tone = if failing.is_some_and(|rate| rate > 0.0) { Tone::Bad } else { Tone::Plain };
         screen.add_line(vec![
-            StyledText::unstyled(format!("requests open {}", count_text(self.current_metric("requests_open")))),
-            StyledText::unstyled(format!("  to clients {}", speed("response_body_bytes"))),
-            StyledText::unstyled(format!("  from clients {}  ", speed("request_body_bytes"))),
-            StyledText::unstyled(format!("5xx {}/s", rate_text(failing))).with_tone(tone),
+            plain(format!("requests open {}", count_text(self.current_metric("requests_open")))),
+            plain(format!("  to clients {}", speed("response_body_bytes"))),
+            plain(format!("  from clients {}  ", speed("request_body_bytes"))),
+            plain(format!("5xx {}/s", rate_text(failing))).with_tone(tone),
         ]);
     }
 
@@ -263,9 +254,9 @@ impl<'a> StatusView<'a> {
         }
         screen.add_rows(&servers, |(server, (state, tone))| {
             vec![
-                StyledText::unstyled(text_or_dash(server.name.as_deref())).with_width(-14),
-                StyledText::unstyled(text_or_dash(server.address.as_deref())).with_width(-30),
-                StyledText::unstyled(state.clone()).with_tone(*tone),
+                plain(text_or_dash(server.name.as_deref())).with_width(-14),
+                plain(text_or_dash(server.address.as_deref())).with_width(-30),
+                plain(state.clone()).with_tone(*tone),
             ]
         });
     }
@@ -285,12 +276,12 @@ impl<'a> StatusView<'a> {
         }
         screen.add_rows(&all, |(names, days, state, tone)| {
             vec![
-                StyledText::unstyled(names.clone()).with_width(-44),
-                StyledText::unstyled(days.map_or(UNKNOWN.into(), |days| format!("{:.0}", days.floor())))
+                plain(names.clone()).with_width(-44),
+                plain(days.map_or(UNKNOWN.into(), |days| format!("{:.0}", days.floor())))
                     .with_width(10)
                     .with_tone(*tone),
-                StyledText::unstyled("  "),
-                StyledText::unstyled(state.clone()).with_tone(*tone),
+                plain("  "),
+                plain(state.clone()).with_tone(*tone),
             ]
         });
     }
@@ -312,7 +303,7 @@ impl<'a> StatusView<'a> {
         if all.is_empty() {
             let known = self.now.metrics.is_some();
             screen.add_blank();
-            screen.add_line(vec![StyledText::unstyled(format!(
+            screen.add_line(vec![plain(format!(
                 "limits and timeouts reached: {}",
                 if known { "none" } else { UNKNOWN }
             ))]);
@@ -330,9 +321,9 @@ impl<'a> StatusView<'a> {
             let is_reached_now = now.is_some_and(|rate| rate > 0.0) && !is_flow_control(name);
             let tone = if is_reached_now { Tone::Warning } else { Tone::Plain };
             vec![
-                StyledText::unstyled(name.clone()).with_width(-44),
-                StyledText::unstyled(count_text(Some(*reached))).with_width(15),
-                StyledText::unstyled(rate_text(now)).with_width(12).with_tone(tone),
+                plain(name.clone()).with_width(-44),
+                plain(count_text(Some(*reached))).with_width(15),
+                plain(rate_text(now)).with_width(12).with_tone(tone),
             ]
         });
     }
@@ -341,16 +332,13 @@ impl<'a> StatusView<'a> {
         screen.add_blank();
         let of = &self.now.configuration;
         let read = time_text(to_float(of.read));
-        screen.add_line(vec![StyledText::unstyled(format!(
-            "configuration {}, read {read}",
-            text_or_dash(of.version.as_deref())
-        ))]);
+        screen.add_line(vec![plain(format!("configuration {}, read {read}", text_or_dash(of.version.as_deref())))]);
         if let Some(since) = to_float(of.refused_since).filter(|since| *since > 0.0) {
             let refused = format!("the configuration file has been rejected since {}", time_text(Some(since)));
-            screen.add_line(vec![StyledText::unstyled(refused).with_tone(Tone::Bad)]);
+            screen.add_line(vec![plain(refused).with_tone(Tone::Bad)]);
         }
         match &self.now.last_reload {
-            Nullable::Null => screen.add_line(vec![StyledText::unstyled("last reload: none yet")]),
+            Nullable::Null => screen.add_line(vec![plain("last reload: none yet")]),
             Nullable::Value(last) => {
                 let result = text_or_dash(last.result.as_deref());
                 let (at, by) = (time_text(to_float(last.at)), text_or_dash(last.by.as_deref()));
@@ -360,18 +348,18 @@ impl<'a> StatusView<'a> {
                     ("refused", _) => ("rejected".into(), Tone::Bad),
                     _ => (result, Tone::Bad),
                 };
-                let head = StyledText::unstyled(format!("last reload {at} by {by}: "));
-                screen.add_line(vec![head, StyledText::unstyled(outcome).with_tone(tone)]);
+                let head = plain(format!("last reload {at} by {by}: "));
+                screen.add_line(vec![head, plain(outcome).with_tone(tone)]);
                 let pieces: Vec<String> =
                     last.lines.iter().flat_map(|line| screen.wrap_words(&text_or_dash(Some(line)))).collect();
                 for piece in pieces.iter().take(MAX_ROWS) {
-                    screen.add_line(vec![StyledText::unstyled("  "), StyledText::unstyled(piece.clone())]);
+                    screen.add_line(vec![plain("  "), plain(piece.clone())]);
                 }
                 if last.left_out.is_some_and(|left_out| left_out > 0) || pieces.len() > MAX_ROWS {
-                    screen.add_line(vec![StyledText::unstyled("  and more: see the log").with_tone(Tone::Dim)]);
+                    screen.add_line(vec![plain("  and more: see the log").with_tone(Tone::Dim)]);
                 }
             }
-            Nullable::Unknown => screen.add_line(vec![StyledText::unstyled(format!("last reload: {UNKNOWN}"))]),
+            Nullable::Unknown => screen.add_line(vec![plain(format!("last reload: {UNKNOWN}"))]),
         }
     }
 
@@ -417,11 +405,11 @@ impl RouteRow<'_> {
         };
         let speed = self.sent_a_second.map_or(UNKNOWN.into(), |sent| format!("{}/s", bytes_text(sent)));
         vec![
-            StyledText::unstyled(name).with_width(-34).with_tone(tone),
-            StyledText::unstyled(count_text(Some(self.responses))).with_width(12),
-            StyledText::unstyled(rate_text(self.responses_a_second)).with_width(10),
-            StyledText::unstyled(self.sent.map_or(UNKNOWN.into(), bytes_text)).with_width(12),
-            StyledText::unstyled(speed).with_width(12),
+            plain(name).with_width(-34).with_tone(tone),
+            plain(count_text(Some(self.responses))).with_width(12),
+            plain(rate_text(self.responses_a_second)).with_width(10),
+            plain(self.sent.map_or(UNKNOWN.into(), bytes_text)).with_width(12),
+            plain(speed).with_width(12),
         ]
     }
 }
@@ -479,10 +467,6 @@ fn certificate_validity(certificate: &CertificateStatus, now: Option<f64>) -> (S
 /// Whether a row of the limits is a window of flow control, which [`FLOW_CONTROL`] names.
 fn is_flow_control(name: &str) -> bool {
     name.starts_with("flow control ")
-}
-
-fn is_hanging(worker: &WorkerStatus) -> bool {
-    worker.seconds_since_turn.is_some_and(|seconds| seconds > HANG_SECONDS)
 }
 
 fn hang_text(worker: &WorkerStatus) -> String {
@@ -603,11 +587,12 @@ struct StyledText {
     tone: Tone,
 }
 
-impl StyledText {
-    fn unstyled(text: impl Into<String>) -> Self {
-        Self { text: text.into(), tone: Tone::Plain }
-    }
+/// Text without colour or weight.
+fn plain(text: impl Into<String>) -> StyledText {
+    StyledText { text: text.into(), tone: Tone::Plain }
+}
 
+impl StyledText {
     fn with_tone(self, tone: Tone) -> Self {
         Self { tone, ..self }
     }
@@ -694,22 +679,19 @@ impl Screen {
     fn add_heading(&mut self, columns: &[(&str, isize)]) {
         self.add_blank();
         self.add_line(
-            columns
-                .iter()
-                .map(|(name, width)| StyledText::unstyled(*name).with_width(*width).with_tone(Tone::Dim))
-                .collect(),
+            columns.iter().map(|(name, width)| plain(*name).with_width(*width).with_tone(Tone::Dim)).collect(),
         );
     }
 
     /// Adds up to [`MAX_ROWS`] rows of a table.
     fn add_rows<T>(&mut self, all: &[T], row: impl Fn(&T) -> Vec<StyledText>) {
         if all.is_empty() {
-            self.add_line(vec![StyledText::unstyled(UNKNOWN)]);
+            self.add_line(vec![plain(UNKNOWN)]);
         }
         all.iter().take(MAX_ROWS).for_each(|one| self.add_line(row(one)));
         if all.len() > MAX_ROWS {
             let more = format!("and {} more: --json has all", all.len() - MAX_ROWS);
-            self.add_line(vec![StyledText::unstyled(more).with_tone(Tone::Dim)]);
+            self.add_line(vec![plain(more).with_tone(Tone::Dim)]);
         }
     }
 }

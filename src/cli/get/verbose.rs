@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, header};
 use litequic_http3::settings::Settings;
-use litequic_quic::{ObservedConnection, TransportParameters};
+use litequic_quic::ObservedConnection;
 use litequic_tls::{self as tls, PresentedCertificate};
 use std::{
     io::{self, Write},
@@ -95,7 +95,8 @@ pub(super) fn connection_facts(
     lines.extend(certificate);
     lines.push("Transport parameters (client, server):".into());
     let server = seen.server_parameters.unwrap_or_default();
-    lines.extend(parameter_lines(&seen.own_parameters, &server));
+    let compared = seen.own_parameters.compare_with(&server);
+    lines.extend(compared.map(|(name, client, server)| format!("  {name}: {client}, {server}")));
     lines
 }
 
@@ -116,10 +117,6 @@ pub(super) fn certificate_facts(presented: &PresentedCertificate, insecure: bool
         format!("  valid until: {}", tls::format_http_date(certificate.not_after)),
         format!("  additional certificates sent: {}", certificate.intermediates),
     ]
-}
-
-fn parameter_lines(client: &TransportParameters, server: &TransportParameters) -> Vec<String> {
-    client.compare_with(server).map(|(name, client, server)| format!("  {name}: {client}, {server}")).collect()
 }
 
 /// Line about the server's settings of HTTP/3.

@@ -12,8 +12,7 @@ pub fn reference_page() -> String {
     page.push_line("");
     page.push_line("Made by `litequic reference configuration`. Related keys, and how values are written, are in");
     page.push_line(
-        "[configuration.md](../configuration.md). A change of a key that needs a restart is not applied by \
-                    a",
+        "[configuration.md](../configuration.md). A change of a key that needs a restart is not applied by a",
     );
     page.push_line("[reload](../operating.md#reload).");
     page.add_section("The top level", "", &json_schema());

@@ -117,10 +117,7 @@ mod tests {
             let wrong: Vec<_> = faults.0.iter().filter(|fault| !fault.problem.contains("missing")).collect();
             let elsewhere = |problem: &str| {
                 problem == "has no effect without client_certificates.ca"
-                    || problem.starts_with(
-                        "no origin has the \
-                                                                                                  name",
-                    )
+                    || problem.starts_with("no origin has the name")
             };
             let wrong: Vec<_> = wrong.iter().filter(|fault| !elsewhere(&fault.problem)).collect();
             assert!(wrong.is_empty(), "{path}: {wrong:?}");

@@ -98,10 +98,7 @@ mod tests {
             (
                 "routes[3]",
                 "path_reading",
-                Some(
-                    "is no longer a key; its value is now path_reading of the route's \
-                                                origin",
-                ),
+                Some("is no longer a key; its value is now path_reading of the route's origin"),
             ),
             ("origins.app.health", "max_ejected", None),
             ("routes[3].match", "path_reading", None),

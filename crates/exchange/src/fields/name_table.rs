@@ -2,14 +2,32 @@
 
 use crate::http1::is_name_ignoring_case;
 
-/// Names that have a number. The pseudo-header fields of HTTP/3 come first.
-pub(super) const KNOWN_NAMES: [&str; 116] = [
-    ":authority",
-    ":method",
-    ":path",
-    ":protocol",
-    ":scheme",
-    ":status",
+/// Declares the names that have a number, and a constant for each name that the code uses.
+macro_rules! known_names {
+    ($($text:literal $($constant:ident)?),+ $(,)?) => {
+        /// Names that have a number.
+        pub(super) const KNOWN_NAMES: [&str; 116] = [$($text),+];
+
+        /// Constants for the names that the code uses.
+        pub mod name {
+            use super::FieldNameRef;
+
+            $($(
+                #[doc = concat!("`", $text, "`")]
+                pub const $constant: FieldNameRef<'static> = FieldNameRef::from_static_name($text);
+            )?)+
+        }
+    };
+}
+
+// The pseudo-header fields of HTTP/3 come first.
+known_names! {
+    ":authority" AUTHORITY,
+    ":method" METHOD,
+    ":path" PATH,
+    ":protocol" PROTOCOL,
+    ":scheme" SCHEME,
+    ":status" STATUS,
     // QPACK's static table (RFC 9204 Appendix A)
     "accept",
     "accept-encoding",
@@ -23,75 +41,75 @@ pub(super) const KNOWN_NAMES: [&str; 116] = [
     "access-control-request-headers",
     "access-control-request-method",
     "age",
-    "alt-svc",
-    "authorization",
-    "cache-control",
+    "alt-svc" ALT_SVC,
+    "authorization" AUTHORIZATION,
+    "cache-control" CACHE_CONTROL,
     "content-disposition",
-    "content-encoding",
-    "content-length",
+    "content-encoding" CONTENT_ENCODING,
+    "content-length" CONTENT_LENGTH,
     "content-security-policy",
-    "content-type",
-    "cookie",
-    "date",
+    "content-type" CONTENT_TYPE,
+    "cookie" COOKIE,
+    "date" DATE,
     "early-data",
     "etag",
     "expect-ct",
-    "forwarded",
-    "if-modified-since",
-    "if-none-match",
-    "if-range",
+    "forwarded" FORWARDED,
+    "if-modified-since" IF_MODIFIED_SINCE,
+    "if-none-match" IF_NONE_MATCH,
+    "if-range" IF_RANGE,
     "last-modified",
     "link",
-    "location",
+    "location" LOCATION,
     "origin",
     "purpose",
-    "range",
+    "range" RANGE,
     "referer",
     "server",
-    "set-cookie",
+    "set-cookie" SET_COOKIE,
     "strict-transport-security",
     "timing-allow-origin",
     "upgrade-insecure-requests",
     "user-agent",
     "vary",
     "x-content-type-options",
-    "x-forwarded-for",
+    "x-forwarded-for" X_FORWARDED_FOR,
     "x-frame-options",
     "x-xss-protection",
     // The connection and the body's framing (RFC 9110 §7.6.1, RFC 9112 §6)
-    "connection",
-    "host",
-    "keep-alive",
-    "proxy-connection",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
+    "connection" CONNECTION,
+    "host" HOST,
+    "keep-alive" KEEP_ALIVE,
+    "proxy-connection" PROXY_CONNECTION,
+    "te" TE,
+    "trailer" TRAILER,
+    "transfer-encoding" TRANSFER_ENCODING,
+    "upgrade" UPGRADE,
     // Names that litequic sets, removes or reads
-    "allow",
-    "client-cert",
-    "client-cert-chain",
-    "content-language",
-    "expect",
-    "if-match",
-    "if-unmodified-since",
-    "max-forwards",
-    "proxy",
-    "proxy-authorization",
-    "proxy-status",
-    "remote-user",
-    "retry-after",
-    "sec-websocket-accept",
-    "sec-websocket-key",
-    "traceparent",
-    "www-authenticate",
-    "x-forwarded-host",
-    "x-forwarded-method",
-    "x-forwarded-port",
-    "x-forwarded-proto",
-    "x-forwarded-uri",
-    "x-real-ip",
-    "x-request-id",
+    "allow" ALLOW,
+    "client-cert" CLIENT_CERT,
+    "client-cert-chain" CLIENT_CERT_CHAIN,
+    "content-language" CONTENT_LANGUAGE,
+    "expect" EXPECT,
+    "if-match" IF_MATCH,
+    "if-unmodified-since" IF_UNMODIFIED_SINCE,
+    "max-forwards" MAX_FORWARDS,
+    "proxy" PROXY,
+    "proxy-authorization" PROXY_AUTHORIZATION,
+    "proxy-status" PROXY_STATUS,
+    "remote-user" REMOTE_USER,
+    "retry-after" RETRY_AFTER,
+    "sec-websocket-accept" SEC_WEBSOCKET_ACCEPT,
+    "sec-websocket-key" SEC_WEBSOCKET_KEY,
+    "traceparent" TRACEPARENT,
+    "www-authenticate" WWW_AUTHENTICATE,
+    "x-forwarded-host" X_FORWARDED_HOST,
+    "x-forwarded-method" X_FORWARDED_METHOD,
+    "x-forwarded-port" X_FORWARDED_PORT,
+    "x-forwarded-proto" X_FORWARDED_PROTO,
+    "x-forwarded-uri" X_FORWARDED_URI,
+    "x-real-ip" X_REAL_IP,
+    "x-request-id" X_REQUEST_ID,
     // Names that most browsers and many origins send
     "content-location",
     "content-range",
@@ -102,7 +120,7 @@ pub(super) const KNOWN_NAMES: [&str; 116] = [
     "nel",
     "permissions-policy",
     "pragma",
-    "priority",
+    "priority" PRIORITY,
     "referrer-policy",
     "report-to",
     "save-data",
@@ -118,13 +136,13 @@ pub(super) const KNOWN_NAMES: [&str; 116] = [
     "sec-websocket-protocol",
     "sec-websocket-version",
     "server-timing",
-    "tracestate",
+    "tracestate" TRACESTATE,
     "via",
     "warning",
     "x-api-key",
     "x-powered-by",
     "x-requested-with",
-];
+}
 
 /// Number of pseudo-header fields at the beginning of [`KNOWN_NAMES`].
 const PSEUDO_COUNT: u8 = 6;
@@ -310,79 +328,6 @@ impl NameSet {
 }
 
 const _: () = assert!(KNOWN_NAMES.len() <= 126);
-
-/// Constants for the names that the code uses.
-pub mod name {
-    use super::FieldNameRef;
-
-    macro_rules! names {
-        ($($constant:ident = $text:literal),+ $(,)?) => {
-            $(
-                #[doc = concat!("`", $text, "`")]
-                pub const $constant: FieldNameRef<'static> = FieldNameRef::from_static_name($text);
-            )+
-        };
-    }
-
-    names! {
-        AUTHORITY = ":authority",
-        METHOD = ":method",
-        PATH = ":path",
-        PROTOCOL = ":protocol",
-        SCHEME = ":scheme",
-        STATUS = ":status",
-        ALLOW = "allow",
-        ALT_SVC = "alt-svc",
-        AUTHORIZATION = "authorization",
-        CACHE_CONTROL = "cache-control",
-        CLIENT_CERT = "client-cert",
-        CLIENT_CERT_CHAIN = "client-cert-chain",
-        CONNECTION = "connection",
-        CONTENT_ENCODING = "content-encoding",
-        CONTENT_LANGUAGE = "content-language",
-        CONTENT_LENGTH = "content-length",
-        CONTENT_TYPE = "content-type",
-        COOKIE = "cookie",
-        DATE = "date",
-        EXPECT = "expect",
-        FORWARDED = "forwarded",
-        HOST = "host",
-        IF_MATCH = "if-match",
-        IF_MODIFIED_SINCE = "if-modified-since",
-        IF_NONE_MATCH = "if-none-match",
-        IF_RANGE = "if-range",
-        IF_UNMODIFIED_SINCE = "if-unmodified-since",
-        KEEP_ALIVE = "keep-alive",
-        LOCATION = "location",
-        MAX_FORWARDS = "max-forwards",
-        PRIORITY = "priority",
-        PROXY = "proxy",
-        PROXY_AUTHORIZATION = "proxy-authorization",
-        PROXY_CONNECTION = "proxy-connection",
-        PROXY_STATUS = "proxy-status",
-        RANGE = "range",
-        REMOTE_USER = "remote-user",
-        RETRY_AFTER = "retry-after",
-        SEC_WEBSOCKET_ACCEPT = "sec-websocket-accept",
-        SEC_WEBSOCKET_KEY = "sec-websocket-key",
-        SET_COOKIE = "set-cookie",
-        TE = "te",
-        TRACEPARENT = "traceparent",
-        TRACESTATE = "tracestate",
-        TRAILER = "trailer",
-        TRANSFER_ENCODING = "transfer-encoding",
-        UPGRADE = "upgrade",
-        WWW_AUTHENTICATE = "www-authenticate",
-        X_FORWARDED_FOR = "x-forwarded-for",
-        X_FORWARDED_HOST = "x-forwarded-host",
-        X_FORWARDED_METHOD = "x-forwarded-method",
-        X_FORWARDED_PORT = "x-forwarded-port",
-        X_FORWARDED_PROTO = "x-forwarded-proto",
-        X_FORWARDED_URI = "x-forwarded-uri",
-        X_REAL_IP = "x-real-ip",
-        X_REQUEST_ID = "x-request-id",
-    }
-}
 
 /// Number of slots of the hash table: a power of two, and several times the names, so that most other names find an
 /// empty slot.

@@ -250,7 +250,7 @@ impl<'a> DictionaryReader<'a> {
         let mut utf8 = Utf8Checker::default();
         loop {
             let byte = match self.next_byte()? {
-                b'"' => return utf8.is_between_characters().then_some(BareValue::Other),
+                b'"' => return (utf8.length == 0).then_some(BareValue::Other),
                 b'%' => hex_digit_value(self.next_byte()?)? << 4 | hex_digit_value(self.next_byte()?)?,
                 byte @ b' '..=b'~' => byte,
                 _ => return None,
@@ -286,10 +286,6 @@ impl Utf8Checker {
             Err(_) => {}
         }
         Some(())
-    }
-
-    fn is_between_characters(&self) -> bool {
-        self.length == 0
     }
 }
 

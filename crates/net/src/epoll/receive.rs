@@ -10,7 +10,7 @@ use crate::{
     metrics::SocketMetrics,
 };
 use std::{
-    fmt, io,
+    io,
     net::{SocketAddr, UdpSocket},
     sync::Arc,
     task::{Context, Poll, ready},
@@ -115,8 +115,4 @@ impl Receive for EpollReceiver {
     }
 }
 
-impl fmt::Debug for EpollReceiver {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Receiver").field("local", &self.local).finish_non_exhaustive()
-    }
-}
+litequic_base::partial_debug!(EpollReceiver { local });

@@ -265,7 +265,11 @@ impl SendBatch {
             header.msg_namelen = name_len;
             header.msg_iov = iovec;
             header.msg_iovlen = 1;
-            control_values(message, self.names_local).write_control(is_ipv4_message(message), &mut header, control);
+            control_values(message, self.names_local).write_control(
+                message.path.destination().is_ipv4(),
+                &mut header,
+                control,
+            );
             self.headers.push(mmsghdr { msg_hdr: header, msg_len: 0 });
         }
     }
@@ -305,10 +309,6 @@ unsafe fn sendmmsg(
 ) -> libc::c_long {
     // SAFETY: sendmmsg(2): the caller vouches for the headers; musl's have the kernel's layout.
     unsafe { libc::syscall(libc::SYS_sendmmsg, socket, headers, count, flags) }
-}
-
-fn is_ipv4_message(message: &OutgoingMessage) -> bool {
-    message.path.destination().is_ipv4()
 }
 
 /// Values for the control messages of a message to send.

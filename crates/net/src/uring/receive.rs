@@ -10,7 +10,7 @@ use crate::{
     metrics::SocketMetrics,
 };
 use std::{
-    fmt, io,
+    io,
     net::SocketAddr,
     os::fd::OwnedFd,
     sync::Arc,
@@ -121,8 +121,4 @@ impl Receive for UringReceiver {
     }
 }
 
-impl fmt::Debug for UringReceiver {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Receiver").field("local", &self.local).finish_non_exhaustive()
-    }
-}
+litequic_base::partial_debug!(UringReceiver { local });

@@ -9,7 +9,6 @@ use aws_lc_rs::{
     hmac::{self, HMAC_SHA256},
 };
 use litequic_exchange::{Fields, name};
-use std::fmt;
 
 /// Length of the MAC in bytes: half of HMAC-SHA256's, the minimum of RFC 2104 §5.
 const MAC_BYTES: usize = 16;
@@ -49,11 +48,7 @@ impl CookieKey {
     }
 }
 
-impl fmt::Debug for CookieKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("CookieKey")
-    }
-}
+litequic_base::partial_debug!(CookieKey);
 
 /// Result of reading the cookie of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -201,7 +196,7 @@ mod tests {
         ] {
             assert_eq!(shown(&cookies, &[&given]), expected, "{what}");
         }
-        assert_eq!(format!("{:?}", CookieKey::new(&[7; 32])), "CookieKey");
+        assert_eq!(format!("{:?}", CookieKey::new(&[7; 32])), "CookieKey { .. }");
     }
 
     proptest! {

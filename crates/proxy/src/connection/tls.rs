@@ -103,11 +103,7 @@ impl PartialEq for TlsToOrigin {
 
 impl Eq for TlsToOrigin {}
 
-impl fmt::Debug for TlsToOrigin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TlsToOrigin").field("name", &self.name).finish_non_exhaustive()
-    }
-}
+litequic_base::partial_debug!(TlsToOrigin { name });
 
 /// TLS configuration for connections to one server.
 #[derive(Clone)]
@@ -119,11 +115,7 @@ pub(crate) struct OriginTlsConfig {
     refusal: fn() -> Option<String>,
 }
 
-impl fmt::Debug for OriginTlsConfig {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OriginTlsConfig").field("name", &self.name).finish_non_exhaustive()
-    }
-}
+litequic_base::partial_debug!(OriginTlsConfig { name });
 
 impl OriginTlsConfig {
     /// A configuration by which every handshake fails: a checked configuration file has no such server.
@@ -216,10 +208,7 @@ impl TlsFailure {
                 let reason = refusal().unwrap_or(text);
                 Self {
                     error: Error::TlsCertificate,
-                    reason: format!(
-                        "litequic rejected the server's certificate: \
-                                                                      {reason}"
-                    ),
+                    reason: format!("litequic rejected the server's certificate: {reason}"),
                 }
             }
             rustls::Error::AlertReceived(alert) => {
@@ -301,11 +290,7 @@ struct OriginTlsSession {
     calls: SyscallCounts,
 }
 
-impl fmt::Debug for OriginTlsStream {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OriginTlsStream").field("stream", &self.stream).finish_non_exhaustive()
-    }
-}
+litequic_base::partial_debug!(OriginTlsStream { stream });
 
 impl OriginTlsSession {
     /// Decrypts the complete records in `records` into `buf`, and keeps the plaintext that does not fit there, and the

@@ -334,10 +334,10 @@ impl<'a> Attempts<'a> {
         if let Some(UploadProgress::Failed(cause)) = upload.map(Upload::progress) {
             return Err(self.upload_failure(cause));
         }
-        if matches!(cause, SendFailure::Evicted) {
-            return Err(Error::Evicted.into());
-        }
         let error = classify_send_failure(cause, connection);
+        if error == Error::Evicted {
+            return Err(error.into());
+        }
         let failure = AttemptFailure {
             handed_back: matches!(cause, SendFailure::Unsent),
             reused: connection.is_reused(),

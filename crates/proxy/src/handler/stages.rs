@@ -381,8 +381,7 @@ impl Proxy {
                             request,
                             origin,
                             status,
-                            "the auth server's answer neither grants nor denies \
-                                                                 access"
+                            "the auth server's answer neither grants nor denies access"
                         );
                         Err(Error::AuthAnswer.into())
                     }

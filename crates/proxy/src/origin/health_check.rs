@@ -154,12 +154,8 @@ async fn run_server_checks(checked: CheckTarget, counters: Arc<CheckMetrics>) {
                 health_state.set_last_result(CheckResult::Failed(problem));
             }
         }
-        sleep(jittered_interval(health.interval)).await;
+        sleep(health.interval.mul_f64(rand::random_range(1.0 - JITTER..=1.0 + JITTER))).await;
     }
-}
-
-fn jittered_interval(interval: Duration) -> Duration {
-    interval.mul_f64(rand::random_range(1.0 - JITTER..=1.0 + JITTER))
 }
 
 /// Checks the server once, over a connection of its own.

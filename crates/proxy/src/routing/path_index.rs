@@ -20,7 +20,7 @@ impl PathIndex {
         for (position, path) in paths.enumerate() {
             let path = path.as_ref();
             index.longest = index.longest.max(path.len());
-            index.deepest = index.deepest.max(count_slashes(path));
+            index.deepest = index.deepest.max(path.iter().filter(|byte| **byte == b'/').count());
             index.positions.entry(path.into()).or_default().push(position);
         }
         index
@@ -36,10 +36,6 @@ impl PathIndex {
         let root = (!path.starts_with(b"/")).then_some(&b""[..]);
         known.chain(root).filter_map(|beginning| self.positions.get(beginning)).flatten().copied()
     }
-}
-
-fn count_slashes(path: &[u8]) -> usize {
-    path.iter().filter(|byte| **byte == b'/').count()
 }
 
 #[cfg(test)]

@@ -16,7 +16,6 @@ use aws_lc_rs::{
     error::Unspecified,
 };
 use std::{
-    fmt,
     fs::File,
     io::{self, Read},
     path::{Path, PathBuf},
@@ -89,12 +88,8 @@ impl From<[u8; BLOCK_LEN]> for ServerIdKey {
     }
 }
 
-/// Does not show the key.
-impl fmt::Debug for ServerIdKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ServerIdKey")
-    }
-}
+// Does not show the key.
+litequic_base::partial_debug!(ServerIdKey);
 
 /// Encrypts and decrypts strings of 5 to 19 bytes.
 pub(super) struct IdCipher {
@@ -165,11 +160,7 @@ impl IdCipher {
     }
 }
 
-impl fmt::Debug for IdCipher {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Cipher")
-    }
-}
+litequic_base::partial_debug!(IdCipher);
 
 /// One half of the text in the Feistel network, followed by zeroes.
 struct FeistelHalf([u8; MAX_HALF_LEN]);

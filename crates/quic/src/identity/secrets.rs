@@ -8,7 +8,6 @@ use aws_lc_rs::{
     rand,
 };
 use std::{
-    fmt,
     fs::File,
     io::{self, Read},
     net::SocketAddr,
@@ -160,11 +159,7 @@ impl Secrets {
     }
 }
 
-impl fmt::Debug for Secrets {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secrets")
-    }
-}
+litequic_base::partial_debug!(Secrets);
 
 #[cfg(test)]
 mod tests {

@@ -1,20 +1,25 @@
 //! Chooses the step of relief by the share of its limit that memory has reached. Pure.
 
 use super::usage::MemoryReading;
+use litequic_base::named_enum;
 
-/// Measures against a shortage of memory. Each step includes the steps below.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum MemoryStep {
-    /// No measure.
-    #[default]
-    Normal,
-    /// A client that has two connections gets no third; connections without a request are closed, the longest unused
-    /// first.
-    Refuse,
-    /// Budgets of bodies shrink to a smaller share of the limit.
-    Shrink,
-    /// All new connections are rejected; the connections that hold the most are closed.
-    Close,
+named_enum! {
+    /// Measures against a shortage of memory. Each step includes the steps below.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum MemoryStep {
+        /// No measure.
+        #[default]
+        Normal = "normal",
+        /// A client that has two connections gets no third; connections without a request are closed, the longest
+        /// unused first.
+        Refuse = "refuse connections",
+        /// Budgets of bodies shrink to a smaller share of the limit.
+        Shrink = "shrink buffers",
+        /// All new connections are rejected; the connections that hold the most are closed.
+        Close = "close connections",
+    }
+    /// Name in the log and on the status page.
+    fn step_name;
 }
 
 /// Thresholds of the steps, in per cent of the limit.
@@ -32,16 +37,6 @@ impl MemoryStep {
             // Otherwise a client that holds memory just below the last step would keep out all others.
             Self::Refuse | Self::Shrink => has_some(),
             Self::Close => true,
-        }
-    }
-
-    /// Name in the log and on the status page.
-    pub fn step_name(self) -> &'static str {
-        match self {
-            Self::Normal => "normal",
-            Self::Refuse => "refuse connections",
-            Self::Shrink => "shrink buffers",
-            Self::Close => "close connections",
         }
     }
 }

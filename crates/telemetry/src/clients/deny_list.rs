@@ -44,8 +44,7 @@ pub struct DeniedNetwork {
 pub enum DenyError {
     /// The list is full.
     #[error(
-        "{MAX_DENIED} networks are denied already, which is the maximum; allow some of them, or deny a larger \
-             network"
+        "{MAX_DENIED} networks are denied already, which is the maximum; allow some of them, or deny a larger network"
     )]
     Full,
     /// No part of the network is on the list.

@@ -64,8 +64,8 @@ mod tests {
 
     #[test]
     fn every_order_has_a_name_and_no_other_text_is_one() {
-        for sort in ListOrder::ALL {
-            assert_eq!(sort.order_name().parse(), Ok(sort));
+        for (name, sort) in ListOrder::NAMES {
+            assert_eq!((sort.order_name(), name.parse()), (*name, Ok(*sort)));
         }
         let error = "loud".parse::<ListOrder>().unwrap_err();
         assert_eq!(error, "not one of sent-rate, sent, received, open, since, rtt, loss, held");

@@ -13,4 +13,4 @@ mod terminal;
 
 pub use log_lines::{defer_log_wakes, finish_log, wake_log_writer, write_end_reason, write_panic_lines};
 pub use metrics::LogLineMetrics;
-pub use setup::{LogError, LogHandle, LogOutputFormat, VARIABLE, init_log};
+pub use setup::{LogError, LogHandle, VARIABLE, init_log};

@@ -8,6 +8,7 @@ use super::{
     terminal::TerminalFormat,
 };
 use litequic_base::log_writer::{LogTarget, line_queue};
+use litequic_config::LogFormat;
 use std::{
     io::{self, IsTerminal},
     sync::Arc,
@@ -28,17 +29,6 @@ pub const VARIABLE: &str = "RUST_LOG";
 
 /// Bound of the queue to the writer, in bytes: some thousand lines, for a reader that stops for a while.
 const MAX_LOG_QUEUE_BYTES: usize = 1 << 20;
-
-/// Format of the log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LogOutputFormat {
-    /// [`LogOutputFormat::Human`] on a terminal, [`LogOutputFormat::Json`] otherwise.
-    Auto,
-    /// Lines for people.
-    Human,
-    /// A JSON object a line.
-    Json,
-}
 
 /// Error of setting up the log.
 #[derive(Debug, thiserror::Error)]
@@ -63,15 +53,15 @@ pub enum LogError {
 /// [`LogError`] when [`VARIABLE`] cannot be read as a filter, there is a log already, or its thread cannot be started.
 pub fn init_log(
     level: Level,
-    format: LogOutputFormat,
+    format: LogFormat,
     unlimited: &'static [&'static str],
     written: fn(),
 ) -> Result<LogHandle, LogError> {
     let terminal = io::stderr().is_terminal();
     let json = match format {
-        LogOutputFormat::Auto => !terminal,
-        LogOutputFormat::Human => false,
-        LogOutputFormat::Json => true,
+        LogFormat::Auto => !terminal,
+        LogFormat::Human => false,
+        LogFormat::Json => true,
     };
     let extra = std::env::var(VARIABLE).unwrap_or_default();
     let metrics = Arc::<LogLineMetrics>::default();

@@ -18,22 +18,19 @@ use hyper::{
     client::conn::{http1, http2},
 };
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use litequic_base::connect_host::{ConnectHostError, connect_host};
 use litequic_config::TraceProtocol;
 use rustls::pki_types::ServerName;
 use std::{
     collections::VecDeque,
     convert::Infallible,
-    fmt, io, iter,
-    net::{SocketAddr, ToSocketAddrs},
+    io, iter,
     pin::Pin,
     task::{Context, Poll},
-    thread,
     time::{Duration, SystemTime},
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    net::TcpStream,
-    sync::oneshot,
     task::JoinSet,
     time::timeout,
 };
@@ -72,11 +69,7 @@ enum RequestSender {
     Http2(http2::SendRequest<ExportBody>),
 }
 
-impl fmt::Debug for CollectorConnection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("CollectorConnection")
-    }
-}
+litequic_base::partial_debug!(CollectorConnection);
 
 trait CollectorStream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> CollectorStream for S {}
@@ -314,32 +307,19 @@ fn retry_after_delay(value: &HeaderValue, now: SystemTime) -> Option<Duration> {
     value.parse().ok().map(Duration::from_secs).or_else(until)
 }
 
-/// Connects to the first of the host's addresses that accepts a connection.
 async fn connect_collector(destination: &SpanDestination) -> Result<CollectorConnection, ExportError> {
     let endpoint = &destination.endpoint;
-    let mut last = io::Error::from(io::ErrorKind::NotFound);
-    let addresses = lookup_collector(&endpoint.host, endpoint.port).await;
-    let addresses = addresses.map_err(|error| ExportError::Lookup(endpoint.host.clone(), error))?;
-    for address in addresses {
-        match TcpStream::connect(address).await {
-            Ok(stream) => return open_collector_connection(destination, stream).await,
-            Err(error) => last = error,
-        }
-    }
-    Err(ExportError::Connect(last))
-}
-
-async fn open_collector_connection(
-    destination: &SpanDestination,
-    stream: TcpStream,
-) -> Result<CollectorConnection, ExportError> {
+    let stream = connect_host(&endpoint.host, endpoint.port).await.map_err(|error| match error {
+        ConnectHostError::Lookup(error) => ExportError::Lookup(endpoint.host.clone(), error),
+        ConnectHostError::Connect(error) => ExportError::Connect(error),
+    })?;
     // A small batch is one segment, and its response is awaited.
     let _ = stream.set_nodelay(true);
-    let host = &destination.endpoint.host;
     let stream: Box<dyn CollectorStream> = match &destination.tls {
         None => Box::new(stream),
         Some(tls) => {
-            let name = ServerName::try_from(host.clone()).map_err(|_| ExportError::Name(host.clone()))?;
+            let name =
+                ServerName::try_from(endpoint.host.clone()).map_err(|_| ExportError::Name(endpoint.host.clone()))?;
             let connector = TlsConnector::from(tls.config.clone());
             Box::new(connector.connect(name, stream).await.map_err(ExportError::Tls)?)
         }
@@ -368,21 +348,6 @@ async fn open_collector_connection(
 
 /// [`MAX_HEADER`] as SETTINGS_MAX_HEADER_LIST_SIZE.
 const MAX_HEADER_LIST: u32 = 64 * 1024;
-
-/// Looks up the addresses of `host` by getaddrinfo(3), which can neither be cancelled nor limited in time: on a thread
-/// for which nothing has to wait.
-async fn lookup_collector(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
-    if let Ok(address) = host.parse() {
-        return Ok(vec![SocketAddr::new(address, port)]);
-    }
-    let (found, finding) = oneshot::channel();
-    let name = host.to_owned();
-    thread::Builder::new().name("traces-lookup".into()).spawn(move || {
-        // An error means that the export has timed out.
-        let _ = found.send((name.as_str(), port).to_socket_addrs().map(Vec::from_iter));
-    })?;
-    finding.await.map_err(|_| io::Error::other("the lookup ended without a result"))?
-}
 
 #[cfg(test)]
 mod tests {

@@ -86,12 +86,6 @@ struct SpanBatch {
     due: Instant,
 }
 
-impl SpanBatch {
-    const fn is_batch_full(&self) -> bool {
-        self.bytes >= MAX_BATCH_BYTES
-    }
-}
-
 /// Export of spans to the collector that is being sent, or will be retried.
 struct OutgoingExport {
     destination: Arc<SpanDestination>,
@@ -222,7 +216,7 @@ impl Exporter {
     /// Makes a request of the first batch, if that is due.
     fn prepare_export(&mut self) {
         let now = Instant::now();
-        let is_due = |batch: &mut SpanBatch| batch.is_batch_full() || batch.due <= now || self.is_ending;
+        let is_due = |batch: &mut SpanBatch| batch.bytes >= MAX_BATCH_BYTES || batch.due <= now || self.is_ending;
         if self.outgoing.is_some() {
             return;
         }

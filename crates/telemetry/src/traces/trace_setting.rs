@@ -5,7 +5,7 @@ use arc_swap::ArcSwapOption;
 use litequic_config::{Config, Fraction, Network, TraceEndpoint, TraceParent, Traces};
 use litequic_exchange::{TraceId, TraceStart};
 use rustls::ClientConfig;
-use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
 /// TLS to a collector, by the present content of its files.
 #[derive(Clone)]
@@ -24,11 +24,7 @@ impl PartialEq for CollectorTls {
 
 impl Eq for CollectorTls {}
 
-impl fmt::Debug for CollectorTls {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("CollectorTls")
-    }
-}
+litequic_base::partial_debug!(CollectorTls);
 
 #[derive(Debug)]
 pub(super) struct SpanDestination {

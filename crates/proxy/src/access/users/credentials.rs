@@ -6,7 +6,6 @@ use base64::{
     engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
 };
 use litequic_exchange::{Fields, field_syntax::is_field_value, name};
-use std::fmt;
 
 /// Longest password, in bytes: the time of a hash grows with the length.
 pub(crate) const MAX_PASSWORD: usize = 1024;
@@ -26,12 +25,8 @@ pub(crate) struct Credentials {
     pub(super) password: Vec<u8>,
 }
 
-/// Shows the name without the password.
-impl fmt::Debug for Credentials {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Credentials").field(&self.name).finish()
-    }
-}
+// Shows the name without the password.
+litequic_base::partial_debug!(Credentials { name });
 
 impl Credentials {
     /// The name as a field's value; `None` if a field cannot have this value, which then is no user's name.

@@ -169,13 +169,11 @@ mod tests {
             (format!(":{hash}"), "has an empty name in line 1"),
             (
                 format!(" a:{hash}"),
-                "has a name with a control character, or with leading or trailing whitespace in \
-                                    line 1",
+                "has a name with a control character, or with leading or trailing whitespace in line 1",
             ),
             (
                 format!("a\u{7}:{hash}"),
-                "has a name with a control character, or with leading or trailing whitespace \
-                                        in line 1",
+                "has a name with a control character, or with leading or trailing whitespace in line 1",
             ),
             (format!("{}:{hash}", "a".repeat(256)), "has a name of more than 255 bytes in line 1"),
             (format!("alice:{hash}\nalice:{hash}"), "repeats a user in line 2"),

@@ -14,7 +14,7 @@ use std::{sync::atomic::Ordering::Relaxed, time::Instant};
 const DOWNLOAD: usize = 2_000_000;
 
 async fn start(ack_merge: bool) -> Litequic {
-    Litequic::start(origin::demo().await, |config| {
+    Litequic::demo(|config| {
         config.litequic.io = Io::Epoll;
         config.litequic.ack_merge = ack_merge;
     })

@@ -350,10 +350,5 @@ async fn hosts_follow_a_reload() {
     litequic.signal("HUP");
     site.await_served("a.test", &root).await;
     assert_eq!(pebble.orders(), 2);
-    within("the list", async {
-        while !site.ctl(&["certificates"]).success().contains("a.test  valid") {
-            sleep(LOOK_AGAIN).await;
-        }
-    })
-    .await;
+    until("the list", async || site.ctl(&["certificates"]).success().contains("a.test  valid")).await;
 }

@@ -564,7 +564,7 @@ async fn head(url: &str) -> String {
 
 #[tokio::test]
 async fn responses_are_counted_by_route_and_times_by_request_and_origin() {
-    let litequic = Litequic::start(origin::demo().await, |config| {
+    let litequic = Litequic::demo(|config| {
         let api = RouteConfig { path_prefix: "/status".into(), ..RouteConfig::catch_all(Config::ORIGIN_NAME) };
         let only_host = RouteConfig { host: Some("a.test".into()), ..api.clone() };
         config.routes.splice(0..0, [api, only_host]);

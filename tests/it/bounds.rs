@@ -194,7 +194,7 @@ async fn a_header_may_have_as_many_fields_over_each_protocol() {
     }
     check(
         origin.address,
-        |_| {},
+        defaults,
         vec![
             ("default", Message::get().with_fields(99), SERVED),
             ("above", Message::get().with_fields(100), TOO_LARGE),
@@ -236,7 +236,7 @@ async fn cookies_pay_for_each_of_their_lines() {
     let as_lines = Ends { one: Status(200), two: Status(431), three: Status(431) };
     check(
         origin.address,
-        |_| {},
+        defaults,
         vec![("at", crumbs(most), SERVED), ("above", crumbs(most + 1), as_lines), ("180", crumbs(180), SERVED)],
     )
     .await;
@@ -457,8 +457,7 @@ async fn response_trailers_have_64_kib_and_100_fields_over_each_protocol() {
         ("fields at", fields(100), true),
         ("fields above", fields(101), false),
     ] {
-        let origin = Always::new(answer(&trailers)).await;
-        let litequic = Litequic::start(origin.address, |_| {}).await;
+        let (_origin, litequic) = Always::behind_litequic(answer(&trailers), |_| {}).await;
         assert_eq!(whole(&litequic).await, [is_whole; 3], "{name}");
         litequic.stop().await;
     }

@@ -79,10 +79,8 @@ async fn the_origin_learns_who_the_client_is_and_cannot_be_told_otherwise() {
     let between = authority.below("between");
     let shown = between.client().with(&between);
     for chain in [false, true] {
-        let litequic = start(origin.address, &authority.pem(), &[], |config| {
-            config.client_certificates.chain = chain;
-        })
-        .await;
+        let litequic =
+            start(origin.address, &authority.pem(), &[], |config| config.client_certificates.chain = chain).await;
         let person = Person::new(&litequic.cert_pem, Some(&shown));
         let client = person.connect(litequic.address, "localhost").await;
         for _ in 0..2 {
@@ -153,7 +151,7 @@ async fn an_invalid_client_certificate_is_rejected_even_where_it_is_optional() {
     for verify in [VerifyMode::Optional, VerifyMode::Required] {
         let origin = empty().await;
         let litequic = start(origin.address, &authority.pem(), &[route(None, "/", verify)], |config| {
-            config.client_certificates.crl = Some(crl.clone());
+            config.client_certificates.crl = Some(crl.clone())
         })
         .await;
         for (what, shown, code) in &table {

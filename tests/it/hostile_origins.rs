@@ -136,7 +136,7 @@ async fn ask_over_tcp(litequic: &Litequic, protocol: &str, method: &str, path: &
 
 /// Over HTTP/3.
 async fn ask_over_quic(client: &Raw, method: &str, path: &str) -> Got {
-    match client.ask(&raw::headers(&raw::pseudo(method, path))).await {
+    match client.ask(&raw::request(method, path)).await {
         Outcome::Response(response) => Some((response.fields.status(), response.body)),
         Outcome::Reset(code) => {
             assert_eq!(code, ErrorCode::InternalError.wire_value());

@@ -13,8 +13,6 @@ use tokio::{net::TcpListener, runtime::Builder, sync::oneshot};
 
 /// Requests that are always in flight, each on its own connection to litequic.
 const CLIENTS: usize = 12;
-/// Between two looks.
-const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// The demo's origin on a thread and a runtime of its own, so that it ends as a process does: at once, with every
 /// connection.
@@ -81,16 +79,6 @@ fn name(address: SocketAddr) -> ServerName {
 /// What `read` finds of the server at `address`, summed over all workers.
 pub(crate) fn of(litequic: &Litequic, address: SocketAddr, read: impl Fn(&ServerMetrics) -> u64) -> u64 {
     litequic.sum(|worker: &WorkerMetrics| read(&worker.proxy.servers.counters_for(&name(address))))
-}
-
-/// Waits until `condition` holds.
-pub(crate) async fn until(what: &str, condition: impl AsyncFn() -> bool) {
-    let holds = async {
-        while !condition().await {
-            sleep(LOOK_AGAIN).await;
-        }
-    };
-    within(what, holds).await;
 }
 
 /// What became of a request.

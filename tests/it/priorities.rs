@@ -186,8 +186,7 @@ async fn at_hand_behind(
     let mut attempt = 0;
     loop {
         attempt += 1;
-        let script = Script::new().await;
-        let litequic = Litequic::start(script.address, &edit).await;
+        let (script, litequic) = Script::behind_litequic(&edit).await;
         let link = link(&litequic);
         let mut client = Noted::connect(&litequic, link.address).await;
         before(&litequic, &mut client).await;
@@ -277,8 +276,7 @@ async fn a_routes_rule_gives_responses_their_priority() {
 #[tokio::test]
 async fn an_interim_response_waits_only_for_bytes_already_handed_over() {
     const LONG: usize = 1_000_000;
-    let script = Script::new().await;
-    let litequic = Litequic::start(script.address, |_| {}).await;
+    let (script, litequic) = Script::behind_litequic(|_| {}).await;
     let link = link(&litequic);
     let mut client = Noted::connect(&litequic, link.address).await;
     let (streams, [mut first, mut second]) = client.urgent_and_not(&script).await;
@@ -313,8 +311,7 @@ async fn throttled_long_responses_leave_an_origin_connection_free() {
 
 /// Requests a page of as many responses of `size` bytes that are not urgent, then an urgent one.
 async fn leave_a_connection(page: usize, size: usize) {
-    let origin = Always::new(response("", size)).await;
-    let litequic = Litequic::start(origin.address, |config| {
+    let (origin, litequic) = Always::behind_litequic(response("", size), |config| {
         for origin in config.origins.values_mut() {
             origin.max_connections = Some(10);
         }
@@ -390,8 +387,7 @@ async fn without_a_signal_responses_share_the_connection() {
 
 #[tokio::test]
 async fn a_client_that_does_not_read_its_urgent_response_gets_the_others() {
-    let script = Script::new().await;
-    let litequic = Litequic::start(script.address, |_| {}).await;
+    let (script, litequic) = Script::behind_litequic(|_| {}).await;
     let raw = Raw::with_window(&litequic, 20_000).await;
     let mut urgent = raw.open(&raw::with("GET", &[("priority", "u=0")])).await;
     urgent.finish();
@@ -416,8 +412,7 @@ async fn a_throttled_response_outlasts_the_client_timeout() {
     /// Bytes for which the link takes more than twice the timeout.
     const LONG: usize = 3_000_000;
     for _ in 0..ATTEMPTS {
-        let script = Script::new().await;
-        let litequic = Litequic::start(script.address, |config| config.timeouts.send = Duration::from_secs(1)).await;
+        let (script, litequic) = Script::behind_litequic(|config| config.timeouts.send = Duration::from_secs(1)).await;
         let link = link(&litequic);
         let mut client = Noted::connect(&litequic, link.address).await;
         let (streams, [mut first, mut second]) = client.urgent_and_not(&script).await;
@@ -450,8 +445,7 @@ async fn a_throttled_response_outlasts_the_client_timeout() {
 
 #[tokio::test]
 async fn redundant_priority_updates_are_a_flood() {
-    let script = Script::new().await;
-    let litequic = Litequic::start(script.address, |_| {}).await;
+    let (script, litequic) = Script::behind_litequic(|_| {}).await;
     let mut raw = Raw::to(&litequic).await;
     // Each changes what the last one has said.
     let max_streams = 100;
@@ -498,8 +492,7 @@ async fn priority_updates_for_future_streams_are_bounded() {
 
 #[tokio::test]
 async fn an_update_for_a_stream_that_cannot_come_yet_closes_the_connection() {
-    let script = Script::new().await;
-    let litequic = Litequic::start(script.address, |config| config.limits.max_streams = 10).await;
+    let (script, litequic) = Script::behind_litequic(|config| config.limits.max_streams = 10).await;
     for (stream, is_allowed) in [(36, true), (40, false), (1 << 40, false)] {
         let mut raw = Raw::to(&litequic).await;
         raw.control().write_all(&update(stream, "u=1")).await.unwrap();

@@ -28,7 +28,7 @@ struct Stuck {
 impl Stuck {
     async fn start(edit: impl FnOnce(&mut Config)) -> Self {
         let stuck = Script::new().await;
-        let litequic = Litequic::start(origin::demo().await, |config| {
+        let litequic = Litequic::demo(|config| {
             edit(config);
             let address = format!("http://{}", stuck.address).parse().unwrap();
             config.origins.insert(
@@ -133,7 +133,7 @@ async fn uploads_that_nobody_takes_are_held_within_the_workers_budget() {
 #[tokio::test]
 async fn streams_whose_beginning_is_withheld_are_held_within_the_workers_budget() {
     const CLIENTS: usize = 40;
-    let litequic = Litequic::start(origin::demo().await, |config| {
+    let litequic = Litequic::demo(|config| {
         config.limits.worker_receive_buffer = 4 * MIB;
         (config.limits.stream_receive_buffer, config.limits.connection_receive_buffer) = (1 << 20, 1 << 20);
     })
@@ -154,7 +154,7 @@ async fn streams_whose_beginning_is_withheld_are_held_within_the_workers_budget(
 /// What is read at once is not held, however long an upload is, nor what was reset.
 #[tokio::test]
 async fn what_was_read_or_reset_is_held_no_longer() {
-    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let litequic = Litequic::demo(|_| {}).await;
     let client = Raw::to(&litequic).await;
     let mut upload = client.open(&headers(&pseudo("POST", "/sink"))).await;
     upload.send(&[vec![0x00, 0x80, 0xff, 0xff, 0xff], vec![7; 10_000_000]].concat()).await;

@@ -27,8 +27,7 @@ async fn a_stream_without_send_credit_is_woken_by_acks_alone() {
     const BUFFER: u32 = 16 * 1024;
     /// So much that the kernel has all of it before the first byte is read, and the origin causes no more wakes.
     const SIZE: usize = 60_000;
-    let script = Script::new().await;
-    let litequic = Litequic::start(script.address, |config| {
+    let (script, litequic) = Script::behind_litequic(|config| {
         config.limits.stream_send_buffer = BUFFER;
         config.limits.connection_send_buffer = BUFFER;
         config.limits.worker_send_buffer = BUFFER.into();
@@ -57,8 +56,7 @@ async fn a_stream_without_send_credit_is_woken_by_acks_alone() {
 #[tokio::test]
 async fn a_buffered_response_frees_the_origin_connection_before_its_acks() {
     const HALF: usize = 50_000;
-    let script = Script::new().await;
-    let litequic = Litequic::start(script.address, |config| {
+    let (script, litequic) = Script::behind_litequic(|config| {
         let origin = config.origins.get_mut(Config::ORIGIN_NAME).unwrap();
         origin.max_connections = Some(1);
     })
@@ -94,7 +92,7 @@ async fn a_download_over_a_long_path_keeps_a_mebibyte_in_flight() {
     const SIZE: usize = 20_000_000;
     /// A machine that others keep busy delays datagrams, which slow start takes for a full path.
     const ATTEMPTS: usize = 10;
-    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let litequic = Litequic::demo(|_| {}).await;
     let delay = Duration::from_millis(100);
     let down = Way { delay, rate: Some(10_000_000), queue: 8192, ..Way::default() };
     let up = Way { delay, ..Way::default() };

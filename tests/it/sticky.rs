@@ -2,7 +2,7 @@
 //! of which one is lost and comes back.
 
 use crate::{
-    origins::{before, origin, tcp, until},
+    origins::{before, origin, tcp},
     support::{
         prelude::*,
         tunnel::{self, HttpVersion},

@@ -90,12 +90,8 @@ impl Pebble {
     }
 
     async fn await_start(&self) {
-        within("Pebble's start", async {
-            while self.try_get(self.port, "/dir").await.is_err()
-                || self.try_get(self.management, "/roots/0").await.is_err()
-            {
-                sleep(LOOK_AGAIN).await;
-            }
+        until("Pebble's start", async || {
+            self.try_get(self.port, "/dir").await.is_ok() && self.try_get(self.management, "/roots/0").await.is_ok()
         })
         .await;
     }
@@ -240,12 +236,7 @@ impl Site {
 
     /// Waits until a certificate of `host` is stored, which it is after it is served.
     pub(super) async fn await_stored(&self, host: &str) {
-        within("the plan", async {
-            while self.plan(host)["directory"] == "" {
-                sleep(LOOK_AGAIN).await;
-            }
-        })
-        .await;
+        until("the plan", async || self.plan(host)["directory"] != "").await;
     }
 
     /// The plan that is stored for `host`.

@@ -38,6 +38,13 @@ impl Script {
         Self { listener, address }
     }
 
+    /// The same, behind a litequic that `edit` has changed.
+    pub(crate) async fn behind_litequic(edit: impl FnOnce(&mut Config)) -> (Self, Litequic) {
+        let script = Self::new().await;
+        let litequic = Litequic::start(script.address, edit).await;
+        (script, litequic)
+    }
+
     /// The next connection.
     pub(crate) async fn accept(&self) -> Peer {
         let (stream, _) = within("a connection to the origin", self.listener.accept()).await.unwrap();
@@ -159,6 +166,16 @@ impl Always {
             }
         });
         Self { address, connections, seen, serving: serving.abort_handle() }
+    }
+
+    /// The same, behind a litequic that `edit` has changed.
+    pub(crate) async fn behind_litequic(
+        answer: impl Into<Vec<u8>>,
+        edit: impl FnOnce(&mut Config),
+    ) -> (Self, Litequic) {
+        let origin = Self::new(answer).await;
+        let litequic = Litequic::start(origin.address, edit).await;
+        (origin, litequic)
     }
 
     async fn serve(mut stream: TcpStream, answer: Arc<[u8]>, record: Arc<Mutex<Vec<u8>>>) {

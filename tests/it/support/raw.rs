@@ -13,9 +13,14 @@ pub(crate) use litequic_testkit::{
 };
 use quinn::{ReadError, RecvStream, SendStream, VarInt};
 
+/// The header of a request for `path`.
+pub(crate) fn request(method: &str, path: &str) -> Vec<u8> {
+    headers(&pseudo(method, path))
+}
+
 /// The header of `GET /`.
 pub(crate) fn get() -> Vec<u8> {
-    headers(&pseudo("GET", "/"))
+    request("GET", "/")
 }
 
 /// The header of a request for `/` with `more` behind the pseudo-headers.

@@ -13,9 +13,6 @@ use tokio::{
 };
 use tokio_tungstenite::{WebSocketStream, accept_async, tungstenite::protocol::Role};
 
-/// Poll interval for state without events.
-const LOOK_AGAIN: Duration = Duration::from_millis(2);
-
 /// By which a client comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HttpVersion {

@@ -68,8 +68,7 @@ async fn full(litequic: &Litequic, script: &Script) -> (Http2, Peer) {
 async fn a_response_is_counted_by_status_at_its_first_byte() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("access.log");
-    let script = Script::new().await;
-    let litequic = Litequic::start(script.address, |config| {
+    let (script, litequic) = Script::behind_litequic(|config| {
         config.access_log = AccessLog {
             path: Some(AccessTarget::File(path.clone())),
             fields: AccessField::NAMES.iter().map(|(_, field)| *field).collect(),
@@ -106,8 +105,7 @@ async fn lines(litequic: Litequic, path: &Path) -> Vec<Json> {
 
 #[tokio::test]
 async fn a_failure_waits_for_a_header_that_is_queued_alone_over_http2() {
-    let script = Script::new().await;
-    let litequic = Litequic::start(script.address, |_| {}).await;
+    let (script, litequic) = Script::behind_litequic(|_| {}).await;
     let (mut client, mut large) = full(&litequic, &script).await;
     client.say(HEADERS, END_HEADERS | END_STREAM, 3, &get(&[])).await;
     let mut peer = script.accept().await;
@@ -143,8 +141,7 @@ async fn a_failure_waits_for_a_header_that_is_queued_alone_over_http2() {
 async fn an_unread_http1_upload_does_not_truncate_the_response() {
     // More than the client's window has room for, less than the kernel holds for a client that reads nothing.
     const PART: usize = 30_000;
-    let script = Script::new().await;
-    let litequic = Litequic::start(script.address, |config| config.limits.max_lingering_bytes = 100_000_000).await;
+    let (script, litequic) = Script::behind_litequic(|config| config.limits.max_lingering_bytes = 100_000_000).await;
     let mut client = narrow_tls(&litequic, "http/1.1").await;
     client.say("POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 90000000\r\n\r\n").await;
     let (stream, _) = client.into_parts();
@@ -183,7 +180,7 @@ async fn an_unread_http1_upload_does_not_truncate_the_response() {
 async fn a_response_whose_rest_is_not_taken_leaves_its_connection_idle() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("access.log");
-    let litequic = Litequic::start(origin::demo().await, |config| {
+    let litequic = Litequic::demo(|config| {
         config.access_log = AccessLog { path: Some(AccessTarget::File(path.clone())), ..AccessLog::default() };
         config.timeouts.idle = Duration::from_millis(300);
     })

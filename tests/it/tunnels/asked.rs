@@ -224,10 +224,9 @@ async fn nothing_but_data_follows_an_extended_connect() {
 #[tokio::test]
 async fn where_no_route_lets_anything_pass_nothing_is_offered() {
     for off in [(|config| config.routes[0].upgrade.clear()) as fn(&mut Config), |config: &mut Config| {
-        config.limits.max_tunnels = 0;
+        config.limits.max_tunnels = 0
     }] {
-        let origin = Always::new(Always::EMPTY_200).await;
-        let litequic = Litequic::start(origin.address, off).await;
+        let (origin, litequic) = Always::behind_litequic(Always::EMPTY_200, off).await;
         let mut client = Http2::connect(&litequic, &[]).await;
         let settings = client.find(&[http2::SETTINGS]).await.unwrap();
         assert!(!settings.payload.chunks(6).any(|setting| setting.starts_with(&[0, 8])), "{settings:?}");

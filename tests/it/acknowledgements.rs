@@ -110,8 +110,7 @@ async fn end(ack_merge: bool, ack: Option<&[u8]>) -> String {
         None => client.acknowledge_unseen().await,
     };
     let Error::Transport { code, reason, .. } = error else { panic!("{error}") };
-    litequic.wait_until_idle().await;
-    litequic.stop().await;
+    litequic.stop_when_idle().await;
     format!("{code:?}: {reason}")
 }
 

@@ -112,8 +112,7 @@ impl Asked {
 }
 
 async fn asked_at(script: &Script) -> Peer {
-    let mut peer = script.accept().await;
-    peer.head().await;
+    let peer = script.accept_request().await;
     peer
 }
 

@@ -242,8 +242,7 @@ async fn what_runs_at_the_deadline_is_cut_off() {
     let raw = Raw::to(&litequic).await;
     let mut request = raw.open(&get("/")).await;
     request.finish();
-    let mut peer = origin.accept().await;
-    peer.head().await;
+    let mut peer = origin.accept_request().await;
     peer.say("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf").await;
     assert_eq!(request.header().await.status(), 200);
 
@@ -294,8 +293,7 @@ async fn a_worker_s_end_does_not_put_the_deadline_off() {
     for clients in &clients {
         let mut request = clients[0].open(clients[0].request(Method::GET, "/")).await;
         request.finish().await.unwrap();
-        let mut peer = origin.accept().await;
-        peer.head().await;
+        let peer = origin.accept_request().await;
         requests.push((request, peer));
     }
     let began = Instant::now();
@@ -418,8 +416,7 @@ async fn stopping_at_once_waits_for_no_client() {
     let (origin, litequic) = Script::behind_litequic(|_| {}).await;
     let raw = Raw::to(&litequic).await;
     let _request = raw.open(&get("/")).await;
-    let mut peer = origin.accept().await;
-    peer.head().await;
+    let _peer = origin.accept_request().await;
     litequic.lifecycle.advance_phase(ProcessPhase::Draining);
     litequic.lifecycle.advance_phase(ProcessPhase::Stopping);
     assert_eq!(raw.quic.closed().await, NO_ERROR);

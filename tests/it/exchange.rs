@@ -29,8 +29,7 @@ async fn a_large_download_arrives_unchanged() {
     let answer = client.get("/bytes/20M").await;
     assert_eq!((answer.status.as_u16(), answer.field("content-length")), (200, Some("20000000")));
     assert_eq!(digest(&answer.body), digest(pattern(20 * MB)));
-    litequic.wait_until_idle().await;
-    litequic.stop().await;
+    litequic.stop_when_idle().await;
 }
 
 #[tokio::test]
@@ -60,8 +59,7 @@ async fn a_slow_reader_holds_no_more_than_its_send_buffer() {
         hash.update(chunk.copy_to_bytes(chunk.remaining()));
     }
     assert_eq!(format!("{:x}", hash.finalize()), digest(pattern(20 * MB)));
-    litequic.wait_until_idle().await;
-    litequic.stop().await;
+    litequic.stop_when_idle().await;
 }
 
 #[tokio::test]
@@ -70,8 +68,7 @@ async fn a_large_download_through_a_small_window_arrives_unchanged() {
     let client = Raw::with_window(&litequic, 16 * 1024).await;
     let response = client.ask(&header("GET", "/bytes/20M", &[])).await.response();
     assert_eq!(digest(&response.body), digest(pattern(20 * MB)));
-    litequic.wait_until_idle().await;
-    litequic.stop().await;
+    litequic.stop_when_idle().await;
 }
 
 #[tokio::test]
@@ -92,8 +89,7 @@ async fn a_download_paused_beyond_the_idle_timeout_continues() {
     };
     within("PING", kept).await;
     assert_eq!(digest(&exchange.outcome().await.response().body), digest(pattern(5 * MB)));
-    litequic.wait_until_idle().await;
-    litequic.stop().await;
+    litequic.stop_when_idle().await;
 }
 
 #[tokio::test]
@@ -299,8 +295,7 @@ async fn interim_responses_come_before_the_final_one() {
     let client = Raw::to(&litequic).await;
     let mut exchange = client.open(&header("GET", "/", &[])).await;
     exchange.finish();
-    let mut peer = origin.accept().await;
-    peer.head().await;
+    let mut peer = origin.accept_request().await;
     let hints = "HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\nConnection: x\r\nX: y\r\n\r\n";
     peer.say([hints, hints, Always::EMPTY_200].concat()).await;
     let response = exchange.outcome().await.response();

@@ -88,8 +88,7 @@ async fn an_origin_that_closes_before_or_within_its_header_is_a_502() {
         let client = Raw::to(&litequic).await;
         let mut exchange = client.open(&with("POST", &[])).await;
         exchange.finish();
-        let mut peer = origin.accept().await;
-        peer.head().await;
+        let mut peer = origin.accept_request().await;
         peer.say(part).await;
         drop(peer);
         let response = exchange.outcome().await.response();
@@ -157,8 +156,7 @@ async fn an_early_response_to_an_unread_upload_releases_everything() {
     .await;
     let client = Raw::to(&litequic).await;
     let mut exchange = client.open(&with("POST", &[("content-length", "100000000")])).await;
-    let mut peer = origin.accept().await;
-    peer.head().await;
+    let mut peer = origin.accept_request().await;
     peer.say("HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno").await;
     // Flow control stops the upload half-way; STOP_SENDING ends the wait.
     exchange.send(&raw::data(vec![0; 100_000_000])).await;
@@ -230,8 +228,7 @@ async fn ending_a_request_whose_client_does_not_read_keeps_the_connection() {
     litequic.wait_until("a timeout", |worker| worker.shared.timeout_send.get(), |timeouts| timeouts == 1).await;
     assert_eq!(client.ask(&raw::request("GET", "/bytes/10")).await.response().body.len(), 10);
     assert_eq!(exchange.outcome().await, Outcome::Reset(ErrorCode::RequestCancelled.wire_value()));
-    litequic.wait_until_idle().await;
-    litequic.stop().await;
+    litequic.stop_when_idle().await;
 }
 
 #[tokio::test]
@@ -255,8 +252,7 @@ async fn a_client_that_closes_its_connection_cancels_what_runs() {
     let (origin, litequic) = Script::behind_litequic(|_| {}).await;
     let client = Raw::to(&litequic).await;
     let waiting = client.open(&get()).await;
-    let mut peer = origin.accept().await;
-    peer.head().await;
+    let mut peer = origin.accept_request().await;
     client.quic.connection.close(VarInt::from_u32(0x100), b"");
     peer.rest().await;
     everything_is_freed(&litequic).await;

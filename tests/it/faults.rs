@@ -202,8 +202,7 @@ async fn a_connection_closed_under_a_request_is_retried_for_get_alone() {
         peer.head().await;
         drop(peer);
         if status == 200 {
-            let mut fresh = script.accept().await;
-            fresh.head().await;
+            let mut fresh = script.accept_request().await;
             fresh.say(HELLO).await;
         }
         assert_eq!(exchange.outcome().await.status(), status, "{method}");
@@ -367,8 +366,7 @@ async fn a_slow_reader_and_a_slow_sender_get_and_send_all() {
     let (script, litequic) = Script::behind_litequic(|_| {}).await;
     let client = Raw::with_window(&litequic, 1_000).await;
     let mut exchange = client.open(&with("POST", &[])).await;
-    let mut peer = script.accept().await;
-    peer.head().await;
+    let mut peer = script.accept_request().await;
     let mut chunked = String::new();
     for byte in b'a'..=b'z' {
         exchange.send(&raw::varint(RESERVED)[..]).await;

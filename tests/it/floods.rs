@@ -35,8 +35,7 @@ pub(crate) async fn beside<T>(litequic: &Litequic, attack: impl Future<Output = 
 async fn closed_once(litequic: Litequic, limit: impl Fn(&WorkerMetrics) -> u64) {
     assert_eq!(litequic.sum(limit), 1);
     assert_eq!(litequic.sum(|worker| worker.http3.connection_errors.get()), 1);
-    litequic.wait_until_idle().await;
-    litequic.stop().await;
+    litequic.stop_when_idle().await;
 }
 
 fn few_control_frames(config: &mut Config) {
@@ -196,8 +195,7 @@ async fn an_upload_byte_by_byte_reaches_the_origin_in_pieces_worth_writing() {
     let raw = Raw::to(&litequic).await;
     let request = [headers(&pseudo("POST", "/")), data("x").repeat(BYTES)].concat();
     let (outcome, (count, bytes)) = future::join(raw.ask(&request), async {
-        let mut peer = script.accept().await;
-        peer.head().await;
+        let mut peer = script.accept_request().await;
         let body = peer.until("\r\n0\r\n\r\n").await;
         peer.say(Always::EMPTY_200).await;
         chunks(&body)
@@ -213,8 +211,7 @@ async fn a_slow_stream_of_small_messages_is_passed_on_message_by_message() {
     let (script, litequic) = Script::behind_litequic(|_| {}).await;
     let raw = Raw::to(&litequic).await;
     let mut stream = raw.open(&headers(&pseudo("POST", "/"))).await;
-    let mut peer = script.accept().await;
-    peer.head().await;
+    let mut peer = script.accept_request().await;
     for _ in 0..200 {
         stream.send(&data("a message of 20 byte")).await;
         peer.until("14\r\na message of 20 byte\r\n").await;
@@ -239,8 +236,7 @@ async fn a_migrated_client_is_served_and_gets_goaway_before_routing_fails() {
     litequic.wait_until("the last address", |worker| worker.http3.limit_addresses.get(), |count| count == 1).await;
     // GOAWAY, and nothing to wait for: the connection ends in order.
     assert!(client.ended().await.is_h3_no_error());
-    litequic.wait_until_idle().await;
-    litequic.stop().await;
+    litequic.stop_when_idle().await;
 }
 
 #[tokio::test]

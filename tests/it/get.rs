@@ -85,8 +85,7 @@ async fn a_body_is_seen_before_its_response_has_ended() {
     let (origin, litequic) = Script::behind_litequic(|_| {}).await;
     for options in [&["-i"][..], &["-o", "-"]] {
         let client = Process::start(arguments(&litequic, "/events", options));
-        let mut peer = origin.accept().await;
-        peer.head().await;
+        let mut peer = origin.accept_request().await;
         peer.say("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\ndata: one\n\n").await;
         let client = await_stdout(client, "data: one\n\n").await;
         peer.say("data: two\n\n").await;
@@ -118,8 +117,7 @@ async fn a_reader_that_closes_the_pipe_ends_it_without_a_word() {
 async fn a_stream_reset_is_reported_and_the_received_body_written() {
     let (origin, litequic) = Script::behind_litequic(|_| {}).await;
     let client = Process::start(arguments(&litequic, "/", &["-o", "-"]));
-    let mut peer = origin.accept().await;
-    peer.head().await;
+    let mut peer = origin.accept_request().await;
     peer.say("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nsome bytes").await;
     let client = await_stdout(client, "some bytes").await;
     drop(peer);

@@ -18,8 +18,7 @@ async fn max_streams_lets_the_client_wait() {
     beside_a_bystander(script.address, edit, async |litequic, bystander| {
         let client = Raw::to(litequic).await;
         let (mut first, mut second) = (client.open(&raw::get()).await, client.open(&raw::get()).await);
-        let mut peer = script.accept().await;
-        peer.head().await;
+        let mut peer = script.accept_request().await;
         assert!(client.quic.connection.open_bi().now_or_never().is_none(), "a third stream was allowed");
         bystander.goes_on().await;
         first.finish();
@@ -149,8 +148,7 @@ async fn an_upload_that_is_not_read_waits_within_the_receive_buffers() {
     beside_a_bystander(script.address, edit, async |litequic, bystander| {
         let client = Raw::to(litequic).await;
         let mut exchange = client.open(&raw::with("POST", &[("content-length", "1000000000")])).await;
-        let mut peer = script.accept().await;
-        peer.head().await;
+        let mut peer = script.accept_request().await;
         exchange.send(&[raw::varint(raw::DATA), raw::varint(1_000_000_000)].concat()).await;
         let mut written = 0;
         while let Ok(wrote) = timeout(SHORT, exchange.send.write(&[7; CHUNK])).await {
@@ -202,8 +200,7 @@ async fn what_an_event_stream_held_is_given_back_between_two_events() {
         let client = Client::to(litequic).await;
         let mut stream = client.open(client.request(Method::GET, "/")).await;
         stream.finish().await.unwrap();
-        let mut peer = script.accept().await;
-        peer.head().await;
+        let mut peer = script.accept_request().await;
         let burst = "x".repeat(1_000_000);
         peer.say(format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nF4240\r\n{burst}\r\n")).await;
         within("the header", stream.recv_response()).await.unwrap();

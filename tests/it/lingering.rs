@@ -112,8 +112,7 @@ async fn curl_sees_the_answer_to_an_upload_by_http1_and_by_http2() {
                 assert_eq!((&*said.0, &*said.1), (&*status.to_string(), ""), "{protocol}, known {known}");
             }
         }
-        litequic.wait_until_idle().await;
-        litequic.stop().await;
+        litequic.stop_when_idle().await;
     }
 }
 

@@ -241,15 +241,13 @@ async fn a_client_behind_a_dead_link_times_out_and_cancels_its_request() {
     let client = connect(&litequic, &link).await;
     let mut stream = client.open(client.request(Method::GET, "/")).await;
     stream.finish().await.unwrap();
-    let mut peer = origin.accept().await;
-    peer.head().await;
+    let mut peer = origin.accept_request().await;
     assert_eq!(litequic.sum(|worker| worker.http3.connections_open.get()), 1);
     link.cut(true);
     assert_eq!(peer.rest().await, "");
     litequic.wait_until("connections_open = 0", |worker| worker.http3.connections_open.get(), |open| open == 0).await;
     litequic.wait_until("connections_held = 0", |worker| worker.quic.connections_held.get(), |held| held == 0).await;
-    litequic.wait_until_idle().await;
-    litequic.stop().await;
+    litequic.stop_when_idle().await;
 }
 
 fn these(numbers: &[u64]) -> Which {

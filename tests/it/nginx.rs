@@ -213,8 +213,7 @@ async fn nginx_may_refuse_an_upload_while_it_is_sent() {
         assert!(answer.text().contains("<center>nginx/"), "{answer:?}");
     }
     is_nginxs(&client.get("/nothing").await, 404);
-    litequic.wait_until_idle().await;
-    litequic.stop().await;
+    litequic.stop_when_idle().await;
 }
 
 #[tokio::test]

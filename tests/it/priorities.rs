@@ -125,11 +125,9 @@ impl Noted {
     /// the origin of `script` has them.
     async fn urgent_and_not(&mut self, script: &Script) -> (Vec<BidirectionalStream>, [Peer; 2]) {
         let mut streams = vec![self.request(Some("u=0")).await];
-        let mut first = script.accept().await;
-        first.head().await;
+        let first = script.accept_request().await;
         streams.push(self.request(Some("u=7")).await);
-        let mut second = script.accept().await;
-        second.head().await;
+        let second = script.accept_request().await;
         (streams, [first, second])
     }
 
@@ -192,8 +190,7 @@ async fn at_hand_behind(
         before(&litequic, &mut client).await;
         let block = async |client: &mut Noted| {
             let stream = client.request(blocking).await;
-            let mut peer = script.accept().await;
-            peer.head().await;
+            let peer = script.accept_request().await;
             (stream, peer)
         };
         let (stream, mut blocks) = block(&mut client).await;
@@ -201,8 +198,7 @@ async fn at_hand_behind(
         let mut peers: Vec<(Peer, &str)> = Vec::new();
         for (request, fields) in requests {
             streams.push(client.request(*request).await);
-            let mut peer = script.accept().await;
-            peer.head().await;
+            let peer = script.accept_request().await;
             peers.push((peer, fields));
         }
         let block_size = 2 * SIZE;
@@ -218,8 +214,7 @@ async fn at_hand_behind(
         read_to_the_end(streams).await;
         let frames = client.frames.clone();
         drop(client);
-        litequic.wait_until_idle().await;
-        litequic.stop().await;
+        litequic.stop_when_idle().await;
         if in_time && frames.bytes_unless_lost().is_some() {
             return frames;
         }
@@ -336,8 +331,7 @@ async fn leave_a_connection(page: usize, size: usize) {
     }
     assert!(origin.connections() <= 10);
     drop(client);
-    litequic.wait_until_idle().await;
-    litequic.stop().await;
+    litequic.stop_when_idle().await;
 }
 
 #[tokio::test]
@@ -391,20 +385,17 @@ async fn a_client_that_does_not_read_its_urgent_response_gets_the_others() {
     let raw = Raw::with_window(&litequic, 20_000).await;
     let mut urgent = raw.open(&raw::with("GET", &[("priority", "u=0")])).await;
     urgent.finish();
-    let mut peer = script.accept().await;
-    peer.head().await;
+    let mut peer = script.accept_request().await;
     peer.say(response("", 2 * SIZE)).await;
     for _ in 0..3 {
         let mut other = raw.open(&raw::with("GET", &[("priority", "u=7")])).await;
         other.finish();
-        let mut peer = script.accept().await;
-        peer.head().await;
+        let mut peer = script.accept_request().await;
         peer.say(response("", 2 * SIZE)).await;
         assert_eq!(other.outcome().await.response().body.len(), 2 * SIZE);
     }
     assert_eq!(urgent.outcome().await.response().body.len(), 2 * SIZE);
-    litequic.wait_until_idle().await;
-    litequic.stop().await;
+    litequic.stop_when_idle().await;
 }
 
 #[tokio::test]

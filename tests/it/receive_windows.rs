@@ -42,8 +42,7 @@ impl Stuck {
         let mut asked = client.open(&headers(&pseudo("GET", "/stuck"))).await;
         // Without an end it would be a slow upload, which is ended for those that wait.
         asked.finish();
-        let mut peer = stuck.accept().await;
-        peer.head().await;
+        let peer = stuck.accept_request().await;
         Self { litequic, _first: (client, asked, peer) }
     }
 

@@ -39,8 +39,7 @@ async fn a_stream_without_send_credit_is_woken_by_acks_alone() {
     let client = connect(&litequic, &link).await;
     let mut stream = client.open(client.request(Method::GET, "/")).await;
     stream.finish().await.unwrap();
-    let mut peer = script.accept().await;
-    peer.head().await;
+    let mut peer = script.accept_request().await;
     let other = |worker: &WorkerMetrics| worker.wake.metrics.wakes_other.get();
     let (began, before) = (Instant::now(), litequic.sum(other));
     peer.say(format!("HTTP/1.1 200 OK\r\nContent-Length: {SIZE}\r\n\r\n{}", "x".repeat(SIZE))).await;
@@ -49,8 +48,7 @@ async fn a_stream_without_send_credit_is_woken_by_acks_alone() {
     let (woken, seconds) = (litequic.sum(other) - before, began.elapsed().as_secs_f64());
     assert!(woken as f64 <= OTHER_WAKES * (1.0 + seconds), "{woken} times in {seconds} s");
     assert!(litequic.sum(|worker| worker.shared.limit_send_buffer.get()) > 0, "it waited");
-    litequic.wait_until_idle().await;
-    litequic.stop().await;
+    litequic.stop_when_idle().await;
 }
 
 #[tokio::test]
@@ -66,8 +64,7 @@ async fn a_buffered_response_frees_the_origin_connection_before_its_acks() {
     link.deafen(true);
     let mut stream = deaf.open(deaf.request(Method::GET, "/")).await;
     stream.finish().await.unwrap();
-    let mut peer = script.accept().await;
-    peer.head().await;
+    let mut peer = script.accept_request().await;
     // The second half comes when the client's window is full of the first.
     peer.say(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{}", 2 * HALF, "x".repeat(HALF))).await;
     let sent = |worker: &WorkerMetrics| worker.shared.response_body_bytes.get();
@@ -83,8 +80,7 @@ async fn a_buffered_response_frees_the_origin_connection_before_its_acks() {
     link.deafen(false);
     client::header(&mut stream).await;
     assert_eq!(client::body(&mut stream).await.len(), 2 * HALF);
-    litequic.wait_until_idle().await;
-    litequic.stop().await;
+    litequic.stop_when_idle().await;
 }
 
 #[tokio::test]

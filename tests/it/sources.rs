@@ -284,8 +284,7 @@ async fn a_source_that_fills_pool_and_queue_yields_freed_connections() {
     let (mut held, mut peers) = (Vec::new(), Vec::new());
     for _ in 0..7 {
         held.push(ask("192.0.2.1").await);
-        let mut peer = script.accept().await;
-        peer.head().await;
+        let peer = script.accept_request().await;
         peers.push(peer);
     }
     let mut waiting = Vec::new();
@@ -304,8 +303,7 @@ async fn a_source_that_fills_pool_and_queue_yields_freed_connections() {
     }
     for (mut exchange, peer) in honest.into_iter().zip(&mut peers) {
         peer.say("HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n").await;
-        let mut next = script.accept().await;
-        next.head().await;
+        let mut next = script.accept_request().await;
         next.say("HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n").await;
         assert_eq!(exchange.outcome().await.status(), 204);
     }

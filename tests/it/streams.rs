@@ -198,8 +198,7 @@ async fn frames_after_trailers_close_the_connection_without_a_last_chunk() {
         assert_eq!(client.quic.closed().await, code.wire_value(), "{frames:02x?}");
         let rest = peer.rest().await;
         assert!(!rest.contains("0\r\n"), "{frames:02x?}: {rest:?}");
-        litequic.wait_until_idle().await;
-        litequic.stop().await;
+        litequic.stop_when_idle().await;
     }
 }
 
@@ -239,8 +238,7 @@ async fn frames_that_carry_nothing_are_a_flood_after_a_while() {
     let client = Raw::to(&litequic).await;
     let mut exchange = client.open(&[with("POST", &[]), flood].concat()).await;
     assert_eq!(exchange.outcome().await, Outcome::Closed(ErrorCode::ExcessiveLoad.wire_value()));
-    litequic.wait_until_idle().await;
-    litequic.stop().await;
+    litequic.stop_when_idle().await;
 }
 
 #[tokio::test]

@@ -64,8 +64,7 @@ async fn litequic_get_waits_for_a_response_beyond_the_idle_timeout() {
     let (script, server) = Script::behind_litequic(|config| config.timeouts.idle = Duration::from_secs(1)).await;
     let url = format!("https://{}/", server.address);
     let get = spawn_blocking(move || litequic(["get", "--insecure", &url]));
-    let mut peer = script.accept().await;
-    peer.head().await;
+    let mut peer = script.accept_request().await;
     // A connection that is quiet from now on ends first: that much time has passed.
     let quiet = Quic::to(&server).await;
     let closed = within("the idle timeout", quiet.connection.closed()).await;

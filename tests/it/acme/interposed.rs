@@ -1,7 +1,7 @@
 //! A CA that fails in the middle of an order, by a proxy in front of Pebble: each failure has its line in the log, and
 //! the order is continued where the CA has it.
 
-use super::{HTTP_01, LOOK_AGAIN, OBTAINED, Pebble, Ports, Site, pebble::long_lived};
+use super::{HTTP_01, LOOK_AGAIN, OBTAINED, Pebble, pebble::long_lived, pebble_and_site};
 use crate::support::prelude::*;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use std::{collections::VecDeque, sync::Mutex};
@@ -193,9 +193,7 @@ async fn request(client: &mut TlsStream<TcpStream>) -> Option<String> {
 
 #[tokio::test]
 async fn a_failure_of_the_ca_is_reported_and_the_order_continued() {
-    let ports = Ports::free();
-    let Some(pebble) = Pebble::start(ports, &[]).await else { return };
-    let site = Site::new(ports).await;
+    let Some((pebble, site)) = pebble_and_site(&[]).await else { return };
     let (cert_pem, key_pem) = long_lived();
     let port = Interposed::start(&pebble, &cert_pem, &key_pem).await;
     fs::write(site.file("interposed.pem"), cert_pem).unwrap();

@@ -38,6 +38,12 @@ pub(super) struct Pebble {
     program: PathBuf,
 }
 
+/// Pebble with `variables`, and a site that it reaches; none where there is no Pebble.
+pub(super) async fn pebble_and_site(variables: &[(&str, &str)]) -> Option<(Pebble, Site)> {
+    let ports = Ports::free();
+    Some((Pebble::start(ports, variables).await?, Site::new(ports).await))
+}
+
 impl Pebble {
     /// Starts one that validates at `ports`, with variables of its environment. `None` where there is none.
     pub(super) async fn start(ports: Ports, variables: &[(&str, &str)]) -> Option<Self> {

@@ -142,8 +142,7 @@ async fn trailers_have_none_of_these_fields_whoever_sends_them() {
             let fields = if protocol == Protocol::Http1 { &fields[1..] } else { &fields };
             let request = Request::with_trailers("/", fields, &trailers.map(|name| (name, "1")));
             let answered = async {
-                let mut peer = origin.accept().await;
-                peer.head().await;
+                let mut peer = origin.accept_request().await;
                 let body = peer.until("\r\n\r\n").await;
                 peer.say("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").await;
                 body

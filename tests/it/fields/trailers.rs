@@ -50,8 +50,7 @@ async fn request_trailers_lose_fields_of_rules_and_of_litequic() {
             let fields = if protocol == Protocol::Http1 { &fields[1..] } else { &fields };
             let request = Request::with_trailers("/", fields, &trailers.map(|name| (name, "1")));
             let answered = async {
-                let mut peer = origin.accept().await;
-                peer.head().await;
+                let mut peer = origin.accept_request().await;
                 let body = peer.until("\r\n\r\n").await;
                 peer.say("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").await;
                 body
@@ -106,8 +105,7 @@ async fn trailers_with_invalid_names_or_values_are_malformed() {
     let (origin, litequic) = Script::behind_litequic(|_| {}).await;
     let request = Request::with_trailers("/", &[("trailer", "x")], &[("x", " 1 \t")]);
     let answered = async {
-        let mut peer = origin.accept().await;
-        peer.head().await;
+        let mut peer = origin.accept_request().await;
         let body = peer.until("\r\n\r\n").await;
         peer.say("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
         body

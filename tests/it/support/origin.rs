@@ -51,6 +51,13 @@ impl Script {
         Peer { stream, seen: Vec::new() }
     }
 
+    /// The next connection, of whose request the head was read.
+    pub(crate) async fn accept_request(&self) -> Peer {
+        let mut peer = self.accept().await;
+        peer.head().await;
+        peer
+    }
+
     /// Fails if there is a connection that was not accepted yet.
     pub(crate) fn saw_no_connection(&self) {
         assert!(self.listener.accept().now_or_never().is_none(), "there was a connection to the origin");

@@ -139,6 +139,12 @@ impl Litequic {
         self.ended().await;
     }
 
+    /// The same once no request is open and nothing is held for any.
+    pub(crate) async fn stop_when_idle(self) {
+        self.wait_until_idle().await;
+        self.stop().await;
+    }
+
     /// Waits until it has ended in order, on request.
     pub(crate) async fn ended(self) {
         within("litequic's end", self.ended).await.unwrap().unwrap();

@@ -91,8 +91,7 @@ impl Raw {
     pub(crate) async fn asked_at(&self, origin: &Script) -> (Exchange, Peer) {
         let mut exchange = self.open(&get()).await;
         exchange.finish();
-        let mut peer = origin.accept().await;
-        peer.head().await;
+        let peer = origin.accept_request().await;
         (exchange, peer)
     }
 

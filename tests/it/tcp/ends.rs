@@ -54,8 +54,7 @@ async fn ends_as(
 async fn get_1(litequic: &Litequic, script: &Script) -> (Tls, Peer) {
     let mut client = Tls::http1(litequic).await;
     client.say(GET).await;
-    let mut peer = script.accept().await;
-    peer.head().await;
+    let peer = script.accept_request().await;
     (client, peer)
 }
 
@@ -63,8 +62,7 @@ async fn get_1(litequic: &Litequic, script: &Script) -> (Tls, Peer) {
 async fn get_2(litequic: &Litequic, script: &Script) -> (Http2, Peer) {
     let mut client = Http2::connect(litequic, &[]).await;
     client.say(HEADERS, END_HEADERS | END_STREAM, 1, &get(&[])).await;
-    let mut peer = script.accept().await;
-    peer.head().await;
+    let peer = script.accept_request().await;
     (client, peer)
 }
 
@@ -216,8 +214,7 @@ async fn a_tunnel_is_a_request_that_is_served_until_it_ends() {
     let begin = async |litequic: &Litequic| {
         let mut client = Tls::http1(litequic).await;
         client.say(upgrade).await;
-        let mut peer = script.accept().await;
-        peer.head().await;
+        let mut peer = script.accept_request().await;
         peer.say("HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: other\r\n\r\n").await;
         assert!(client.head().await.starts_with("http/1.1 101"));
         (client, peer)

@@ -153,8 +153,7 @@ async fn a_response_that_breaks_off_never_looks_whole() {
         for version in ["1.1", "1.0"] {
             let mut client = Tls::http1(&litequic).await;
             client.say(format!("GET / HTTP/{version}\r\nHost: localhost\r\n\r\n")).await;
-            let mut peer = script.accept().await;
-            peer.head().await;
+            let mut peer = script.accept_request().await;
             peer.say(answer).await;
             drop(peer);
             let (got, orderly) = client.rest().await;
@@ -163,8 +162,7 @@ async fn a_response_that_breaks_off_never_looks_whole() {
         }
         let mut client = Http2::connect(&litequic, &[]).await;
         client.say(HEADERS, END_HEADERS | END_STREAM, 1, &get(&[])).await;
-        let mut peer = script.accept().await;
-        peer.head().await;
+        let mut peer = script.accept_request().await;
         peer.say(answer).await;
         drop(peer);
         let end = loop {
@@ -195,13 +193,11 @@ async fn a_client_that_goes_away_cancels_its_request_at_the_origin() {
         } else {
             client.say("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
         }
-        let mut peer = script.accept().await;
-        peer.head().await;
+        let mut peer = script.accept_request().await;
         drop(client);
         assert_eq!(peer.rest().await, "", "{protocol}");
     }
-    litequic.wait_until_idle().await;
-    litequic.stop().await;
+    litequic.stop_when_idle().await;
 }
 
 #[tokio::test]
@@ -227,8 +223,7 @@ async fn a_stalled_upload_gets_408_and_a_large_one_413() {
         assert_eq!(large.status(), 413, "{protocol}");
     }
     assert!(!origin.seen().contains("\r\n0\r\n\r\n"), "{}", origin.seen());
-    litequic.wait_until_idle().await;
-    litequic.stop().await;
+    litequic.stop_when_idle().await;
 }
 
 /// The kernel would take the answer back with its reset if the rest were not read.
@@ -270,6 +265,5 @@ async fn a_client_that_takes_nothing_is_reset_and_holds_back_its_origin() {
     two.say(HEADERS, END_HEADERS | END_STREAM, 3, &head).await;
     assert_eq!(status(&two.find(&[HEADERS]).await.unwrap()), 204);
     drop(one);
-    litequic.wait_until_idle().await;
-    litequic.stop().await;
+    litequic.stop_when_idle().await;
 }

@@ -86,8 +86,7 @@ async fn litequic_sends_100_for_a_silent_origin_once_despite_a_retry() {
     let (script, litequic) = Script::behind_litequic(|_| {}).await;
     let mut client = Tls::http1(&litequic).await;
     client.say("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
-    let mut stale = script.accept().await;
-    stale.head().await;
+    let mut stale = script.accept_request().await;
     stale.say("HTTP/1.1 204 No Content\r\n\r\n").await;
     client.head().await;
     put(&mut client, "1.1", BODIES[0].0).await;

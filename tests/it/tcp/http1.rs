@@ -235,8 +235,7 @@ async fn an_origins_version_and_a_status_without_a_phrase_stay_behind_litequic()
         ("HTTP/1.1 299 Other Words\r\nContent-Length: 5\r\n\r\nhello", "http/1.1 299 \r\n", "hello"),
     ] {
         client.say("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
-        let mut peer = script.accept().await;
-        peer.head().await;
+        let mut peer = script.accept_request().await;
         peer.say(answer).await;
         drop(peer);
         let head = client.head().await;

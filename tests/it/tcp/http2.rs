@@ -149,8 +149,7 @@ async fn a_flood_of_resets_ends_the_connection() {
     }
     let end = client.find(&[GOAWAY]).await;
     assert!(end.is_none_or(|goaway| goaway.code() == ENHANCE_YOUR_CALM));
-    litequic.wait_until_idle().await;
-    litequic.stop().await;
+    litequic.stop_when_idle().await;
 }
 
 /// The same, each once it has begun at the origin: work that h2 does not bound.
@@ -180,8 +179,7 @@ async fn requests_that_are_reset_when_they_have_begun_end_their_connection() {
     let end = client.find(&[GOAWAY]).await;
     assert!(end.is_none_or(|goaway| goaway.code() == ENHANCE_YOUR_CALM));
     assert_eq!(litequic.sum(|worker| worker.shared.limit_resets.get()), 1);
-    litequic.wait_until_idle().await;
-    litequic.stop().await;
+    litequic.stop_when_idle().await;
 }
 
 #[tokio::test]
@@ -243,8 +241,7 @@ async fn streams_above_the_limit_are_refused() {
     let refused = client.find(&[RST_STREAM]).await.unwrap();
     assert_eq!((refused.stream, refused.code()), (5, 7), "REFUSED_STREAM");
     drop(client);
-    litequic.wait_until_idle().await;
-    litequic.stop().await;
+    litequic.stop_when_idle().await;
 }
 
 /// A worker's budget for uploads in [`Uploads`].
@@ -270,8 +267,7 @@ impl Uploads {
         // The origin's one connection is in use: what comes after waits, its body unread.
         let mut first = Http2::connect(&litequic, &[]).await;
         first.say(HEADERS, END_HEADERS | END_STREAM, 1, &get(&[])).await;
-        let mut peer = script.accept().await;
-        peer.head().await;
+        let peer = script.accept_request().await;
         let mut clients = Vec::new();
         for _ in 0..UPLOADS {
             let mut client = Http2::connect(&litequic, &[]).await;

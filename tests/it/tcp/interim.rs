@@ -42,8 +42,7 @@ async fn interim_responses_come_before_the_final_one_over_http2() {
     let (origin, litequic) = Script::behind_litequic(|_| {}).await;
     let mut client = Http2::connect(&litequic, &[]).await;
     client.say(HEADERS, END_HEADERS | END_STREAM, 1, &get(&[])).await;
-    let mut peer = origin.accept().await;
-    peer.head().await;
+    let mut peer = origin.accept_request().await;
     let hints = "HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\nConnection: x\r\nX: y\r\n\r\n";
     // Before the final one is known.
     peer.say([hints, "HTTP/1.1 102 Processing\r\n\r\n"].concat()).await;
@@ -110,8 +109,7 @@ async fn expect_100_without_waiting_is_served_over_http2() {
     let mut client = Http2::connect(&litequic, &[]).await;
     client.say(HEADERS, END_HEADERS, 1, &expecting()).await;
     client.say(DATA, END_STREAM, 1, b"abc").await;
-    let mut peer = origin.accept().await;
-    peer.head().await;
+    let mut peer = origin.accept_request().await;
     peer.say(Always::EMPTY_200).await;
     assert_eq!(status(&head(&mut client).await), 200);
     litequic.stop().await;

@@ -165,12 +165,10 @@ async fn a_drain_lets_running_requests_finish_and_says_goodbye() {
     let (script, litequic) = Script::behind_litequic(|_| {}).await;
     let mut one = Tls::http1(&litequic).await;
     one.say("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
-    let mut peer_of_one = script.accept().await;
-    peer_of_one.head().await;
+    let mut peer_of_one = script.accept_request().await;
     let mut two = Http2::connect(&litequic, &[]).await;
     two.say(HEADERS, END_HEADERS | END_STREAM, 1, &get(&[])).await;
-    let mut peer_of_two = script.accept().await;
-    peer_of_two.head().await;
+    let mut peer_of_two = script.accept_request().await;
     let mut idle = Tls::http1(&litequic).await;
 
     litequic.lifecycle.advance_phase(ProcessPhase::Leaving);
@@ -192,8 +190,7 @@ async fn a_drain_cuts_at_its_deadline_what_still_runs() {
     let (script, litequic) = Script::behind_litequic(|config| config.timeouts.drain = Duration::from_millis(200)).await;
     let mut one = Tls::http1(&litequic).await;
     one.say("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
-    let mut peer = script.accept().await;
-    peer.head().await;
+    let _peer = script.accept_request().await;
     litequic.lifecycle.advance_phase(ProcessPhase::Leaving);
     let (answer, orderly) = one.rest().await;
     assert_eq!((answer.as_str(), orderly), ("", false));

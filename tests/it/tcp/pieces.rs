@@ -21,8 +21,7 @@ fn few(config: &mut Config) {
 async fn received(script: &Script, upload: impl Future<Output = ()>) -> (usize, usize) {
     let (chunks, ()) = future::join(
         async {
-            let mut peer = script.accept().await;
-            peer.head().await;
+            let mut peer = script.accept_request().await;
             let body = peer.until("0\r\n\r\n").await;
             peer.say(Always::EMPTY_200).await;
             chunks(&body)
@@ -73,8 +72,7 @@ async fn a_slow_stream_of_small_chunks_is_passed_on_chunk_by_chunk() {
     let (script, litequic) = Script::behind_litequic(|_| {}).await;
     let mut client = Tls::http1(&litequic).await;
     client.say(CHUNKED).await;
-    let mut peer = script.accept().await;
-    peer.head().await;
+    let mut peer = script.accept_request().await;
     for _ in 0..200 {
         client.say("14\r\na message of 20 byte\r\n").await;
         peer.until("14\r\na message of 20 byte\r\n").await;

@@ -174,8 +174,7 @@ async fn ordered_behind(
         let (_, behind) = client.read(requests.len() + 1).await;
         drop(client);
         within("an origin's response", block).await.unwrap();
-        litequic.wait_until_idle().await;
-        litequic.stop().await;
+        litequic.stop_when_idle().await;
         let others: u64 = (1..=requests.len() as u64).map(|index| behind.of(2 * index + 1)).sum();
         if others == (requests.len() * size) as u64 {
             return behind;
@@ -262,8 +261,7 @@ async fn an_update_counts_before_its_request_and_none_after_its_response() {
     client.update(5, b"u=1").await;
     litequic.wait_until("late", shared(|shared| shared.priority_updates_late.get()), |count| count == 1).await;
     drop(client);
-    litequic.wait_until_idle().await;
-    litequic.stop().await;
+    litequic.stop_when_idle().await;
 }
 
 #[tokio::test]
@@ -304,8 +302,7 @@ async fn a_client_that_gives_its_urgent_response_no_window_gets_the_others() {
     client.http2.say(WINDOW_UPDATE, 0, 1, &WINDOW.to_be_bytes()).await;
     client.read(1).await;
     drop(client);
-    litequic.wait_until_idle().await;
-    litequic.stop().await;
+    litequic.stop_when_idle().await;
 }
 
 #[tokio::test]
@@ -427,8 +424,7 @@ async fn settings_announce_rfc_9218_unless_disabled() {
         let _peer = says(script.accept().await, response("", 10));
         assert_eq!(status(&http2.find(&[HEADERS, GOAWAY]).await.unwrap()), 200);
         drop(http2);
-        litequic.wait_until_idle().await;
-        litequic.stop().await;
+        litequic.stop_when_idle().await;
     }
 }
 
@@ -453,8 +449,7 @@ async fn throttled_long_responses_leave_an_origin_connection_free() {
         assert_eq!(bytes.of(2 * index + 1), HELD as u64, "not a 503");
     }
     drop(client);
-    litequic.wait_until_idle().await;
-    litequic.stop().await;
+    litequic.stop_when_idle().await;
 }
 
 #[tokio::test]

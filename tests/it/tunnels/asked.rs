@@ -47,8 +47,7 @@ async fn the_origin_is_asked_in_http_1_1_whatever_the_client_speaks() {
 /// The answer `over` an HTTP version when the origin sends `answer` to a request for a WebSocket.
 async fn answered(litequic: &Litequic, origin: &Script, over: HttpVersion, answer: &str) -> (u16, String, String) {
     let serve = async {
-        let mut peer = origin.accept().await;
-        peer.head().await;
+        let mut peer = origin.accept_request().await;
         peer.say(answer).await;
         peer
     };
@@ -103,8 +102,7 @@ async fn what_comes_with_the_101_and_before_it_is_not_lost() {
 
     let mut client = Tls::http1(&litequic).await;
     client.say(ask).await;
-    let mut peer = origin.accept().await;
-    peer.head().await;
+    let mut peer = origin.accept_request().await;
     assert!(!peer.has_more(), "bytes before the answer");
     peer.say(format!("{YES}at once")).await;
     assert_eq!(peer.exactly(5).await, b"early");
@@ -115,8 +113,7 @@ async fn what_comes_with_the_101_and_before_it_is_not_lost() {
 
     let raw = Raw::to(&litequic).await;
     let mut exchange = raw.open(&[tunnel::connect("/", "other", &[]), raw::data("early")].concat()).await;
-    let mut peer = origin.accept().await;
-    peer.head().await;
+    let mut peer = origin.accept_request().await;
     peer.say(format!("{YES}at once")).await;
     assert_eq!(peer.exactly(5).await, b"early");
     exchange.finish();

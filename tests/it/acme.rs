@@ -9,12 +9,9 @@ mod strange;
 use crate::support::{prelude::*, process::Ended};
 use pebble::{Pebble, Ports, Site, pebble_and_site};
 use serde_json::{Value as Json, json};
-use std::{
-    os::unix::fs::PermissionsExt,
-    sync::atomic::{AtomicUsize, Ordering::Relaxed},
-};
+use std::os::unix::fs::PermissionsExt;
 use tokio::{
-    net::{TcpListener, TcpStream, UnixStream},
+    net::{TcpStream, UnixStream},
     time::Instant,
 };
 
@@ -257,17 +254,15 @@ async fn a_crash_loop_asks_for_nothing() {
 
 /// Forwards the connections of `port` to `backends` by turns.
 async fn balance(port: u16, backends: Vec<u16>) {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await.unwrap();
-    let turn = Arc::new(AtomicUsize::new(0));
-    tokio::spawn(async move {
-        while let Ok((mut client, _)) = listener.accept().await {
-            let backend = backends[turn.fetch_add(1, Relaxed) % backends.len()];
-            tokio::spawn(async move {
-                let Ok(mut server) = TcpStream::connect((Ipv4Addr::LOCALHOST, backend)).await else { return };
-                let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
-            });
+    let mut turns = backends.into_iter().cycle();
+    let server = Server::at((Ipv4Addr::LOCALHOST, port), move |mut client| {
+        let backend = turns.next().unwrap();
+        async move {
+            let Ok(mut server) = TcpStream::connect((Ipv4Addr::LOCALHOST, backend)).await else { return };
+            let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
         }
     });
+    server.await.detach();
 }
 
 #[tokio::test]

@@ -354,23 +354,8 @@ async fn nginx_hears_of_the_client_by_the_proxy_protocol() {
 
 /// Answers each request with `text`.
 async fn saying(address: SocketAddr, text: &'static str) -> SocketAddr {
-    let listener = TcpListener::bind(address).await.unwrap();
-    let address = listener.local_addr().unwrap();
-    tokio::spawn(async move {
-        while let Ok((mut stream, _)) = listener.accept().await {
-            tokio::spawn(async move {
-                let mut seen = Vec::new();
-                while stream.read_buf(&mut seen).await.is_ok_and(|read| read > 0) {
-                    if seen.ends_with(b"\r\n\r\n") {
-                        seen.clear();
-                        let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{text}", text.len());
-                        stream.write_all(answer.as_bytes()).await.unwrap();
-                    }
-                }
-            });
-        }
-    });
-    address
+    let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{text}", text.len());
+    Server::at(address, move |stream| origin::answer_heads(stream, answer.clone())).await.detach()
 }
 
 /// Needs a mount namespace of its own, in which `/etc/hosts` is the test's.

@@ -37,7 +37,7 @@ pub(crate) mod prelude {
         client::{self, Client, Quic},
         http2::{self, Http2},
         io_key, needs,
-        origin::{self, Always, Script},
+        origin::{self, Always, Script, Server},
         process::{Process, command, free_tcp_port, free_udp_port},
         proxy::{Litequic, defaults},
         raw::{self, Raw},

@@ -15,8 +15,6 @@ use serde_json::Value as Json;
 use tokio_tungstenite::tungstenite::Message;
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
-/// Between two looks at a file.
-const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// Every field there is, as JSON, into a file of `folder`.
 fn everything(folder: &tempfile::TempDir) -> AccessLog {
@@ -106,7 +104,7 @@ async fn an_access_log_line_has_client_status_and_duration() {
 async fn a_line_behind_a_trusted_proxy_has_client_and_peer() {
     for (trusted, expected) in [([127, 0, 0, 0], "203.0.113.9"), ([192, 0, 2, 0], "127.0.0.1")] {
         let folder = tempfile::tempdir().unwrap();
-        let litequic = Litequic::start(origin::demo().await, |config| {
+        let litequic = Litequic::demo(|config| {
             config.access_log = everything(&folder);
             config.trusted_proxies = vec![Network { address: trusted.into(), prefix: 8 }];
         })
@@ -128,7 +126,7 @@ async fn the_default_fields_name_the_server_and_the_clients_program() {
     let folder = tempfile::tempdir().unwrap();
     let origin = origin::demo().await;
     let litequic = Litequic::start(origin, |config| {
-        config.access_log = AccessLog { fields: AccessLog::default().fields, ..everything(&folder) };
+        config.access_log = AccessLog { fields: AccessLog::default().fields, ..everything(&folder) }
     })
     .await;
     let client = Client::to(&litequic).await;
@@ -182,7 +180,7 @@ async fn requests_over_tcp_have_their_lines_too() {
 #[tokio::test]
 async fn requests_over_tcp_whose_client_takes_nothing_have_stalled() {
     let folder = tempfile::tempdir().unwrap();
-    let litequic = Litequic::start(origin::demo().await, |config| {
+    let litequic = Litequic::demo(|config| {
         config.access_log = everything(&folder);
         config.timeouts.send = Duration::from_millis(300);
     })
@@ -228,7 +226,7 @@ async fn failed_reset_and_malformed_requests_are_logged() {
     // No rule of HTTP/3 allows a field name in upper case.
     raw.ask(&raw::headers(&[raw::pseudo("GET", "/bad"), vec![("X", "y")]].concat())).await;
     // A path that no origin gets.
-    assert_eq!(raw.ask(&raw::headers(&raw::pseudo("GET", "/a/../b"))).await.status(), 400);
+    assert_eq!(raw.ask(&raw::request("GET", "/a/../b")).await.status(), 400);
     // The client cancels.
     let (mut exchange, _peer) = raw.asked_at(&script).await;
     exchange.receive.stop(0x10c_u32.into()).unwrap();
@@ -263,8 +261,7 @@ async fn a_client_cannot_forge_a_line_or_a_field() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("access.log");
         let log = AccessLog { format, ..everything(&folder) };
-        let origin = Always::new(Always::EMPTY_200).await;
-        let litequic = Litequic::start(origin.address, |config| config.access_log = log).await;
+        let (_origin, litequic) = Always::behind_litequic(Always::EMPTY_200, |config| config.access_log = log).await;
         let raw = Raw::to(&litequic).await;
         let fields = [raw::pseudo("GET", "/%0a%22status=999"), vec![("user-agent", evil), ("referer", evil)]].concat();
         assert_eq!(raw.ask(&raw::headers(&fields)).await.status(), 200);
@@ -295,8 +292,7 @@ async fn a_sample_is_a_part_of_the_requests() {
     const REQUESTS: usize = 200;
     let folder = tempfile::tempdir().unwrap();
     let log = AccessLog { sample: Fraction::from_share(0.5).unwrap(), ..everything(&folder) };
-    let origin = Always::new(Always::EMPTY_200).await;
-    let litequic = Litequic::start(origin.address, |config| config.access_log = log).await;
+    let (_origin, litequic) = Always::behind_litequic(Always::EMPTY_200, |config| config.access_log = log).await;
     let client = Client::to(&litequic).await;
     for _ in 0..REQUESTS {
         client.get("/").await;
@@ -336,12 +332,10 @@ async fn a_valid_trace_context_passes_unchanged_and_names_the_trace() {
 
 /// Waits until the file at `path` has `lines` lines.
 async fn has_lines(path: &Path, lines: usize) {
-    let enough = async {
-        while fs::read_to_string(path).unwrap_or_default().lines().count() < lines {
-            sleep(LOOK_AGAIN).await;
-        }
-    };
-    within(&format!("{lines} lines in {}", path.display()), enough).await;
+    until(&format!("{lines} lines in {}", path.display()), async || {
+        fs::read_to_string(path).unwrap_or_default().lines().count() >= lines
+    })
+    .await;
 }
 
 /// litequic as a process, its configuration in `folder` with `more` in it.
@@ -377,12 +371,7 @@ async fn after_a_rotation_sigusr1_has_the_lines_go_to_the_new_file() {
     has_lines(&path, 1).await;
     fs::rename(&path, &rotated).unwrap();
     process.signal("USR1");
-    within("the new file", async {
-        while !path.exists() {
-            sleep(LOOK_AGAIN).await;
-        }
-    })
-    .await;
+    until("the new file", async || path.exists()).await;
     client.get("/two").await;
     process.signal("TERM");
     // The client continues meanwhile, and closes after GOAWAY.

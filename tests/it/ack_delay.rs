@@ -36,14 +36,14 @@ async fn is_acknowledged_often(mut transfer: impl AsyncFnMut() -> (u64, u64)) {
 
 #[tokio::test]
 async fn an_upload_over_a_slow_link_is_acknowledged_every_few_packets() {
-    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let litequic = Litequic::demo(|_| {}).await;
     let link = Link::between(litequic.address, Faults { up: slow(), ..Faults::default() });
     let transport = quinn::TransportConfig::default();
     let quic = Quic::connect(link.address, "localhost", &litequic.cert_pem, transport).await;
     is_acknowledged_often(async || {
         let before = quic.connection.stats();
         let (mut send, mut receive) = within("a stream", quic.connection.open_bi()).await.unwrap();
-        let request = [raw::headers(&raw::pseudo("POST", "/sink")), raw::data(vec![7; AMOUNT])].concat();
+        let request = [raw::request("POST", "/sink"), raw::data(vec![7; AMOUNT])].concat();
         within("the upload", send.write_all(&request)).await.unwrap();
         send.finish().unwrap();
         within("the response", receive.read_to_end(AMOUNT)).await.unwrap();
@@ -56,7 +56,7 @@ async fn an_upload_over_a_slow_link_is_acknowledged_every_few_packets() {
 
 #[tokio::test]
 async fn litequic_get_acknowledges_every_few_packets() {
-    let litequic_server = Litequic::start(origin::demo().await, |_| {}).await;
+    let litequic_server = Litequic::demo(|_| {}).await;
     let sum = |read: fn(&WorkerMetrics) -> u64| litequic_server.sum(read);
     let counts = || (sum(|worker| worker.quic.packets_sent.get()), sum(|worker| worker.quic.ack_frames_received.get()));
     let link = Link::between(litequic_server.address, Faults { down: slow(), ..Faults::default() });
@@ -78,10 +78,9 @@ async fn litequic_get_acknowledges_every_few_packets() {
 async fn a_packet_that_no_other_follows_is_acknowledged_within_a_few_milliseconds() {
     const SOON: Duration = Duration::from_millis(15);
     const IN_A_ROW: u32 = 5;
-    let script = Script::new().await;
-    let litequic = Litequic::start(script.address, |_| {}).await;
+    let (_script, litequic) = Script::behind_litequic(|_| {}).await;
     let client = Raw::to(&litequic).await;
-    let mut upload = client.open(&raw::headers(&raw::pseudo("POST", "/"))).await;
+    let mut upload = client.open(&raw::request("POST", "/")).await;
     let acks = || client.quic.connection.stats().frame_rx.acks;
     let deadline = Instant::now() + DEADLINE;
     let mut in_a_row = 0;

@@ -18,7 +18,7 @@ const DOWNLOAD: usize = 400_000;
 const PACKET: usize = 1452;
 
 async fn start(ack_frequency: AckFrequency) -> Litequic {
-    Litequic::start(origin::demo().await, |config| config.litequic.ack_frequency = ack_frequency).await
+    Litequic::demo(|config| config.litequic.ack_frequency = ack_frequency).await
 }
 
 /// What reaches clients passes a link of this kind.
@@ -76,7 +76,7 @@ async fn arrived(litequic: &Litequic, count: u64) {
 #[tokio::test]
 async fn a_client_acknowledges_as_rarely_as_it_is_asked_to() {
     for io in [Io::Epoll, Io::S2nQuic] {
-        let litequic = Litequic::start(origin::demo().await, |config| {
+        let litequic = Litequic::demo(|config| {
             config.litequic.io = io;
             config.litequic.ack_frequency = AckFrequency::Fixed(10);
         })
@@ -209,7 +209,7 @@ async fn many_acks_of_firefoxs_draft_trigger_ack_frequency() {
 }
 
 async fn piled_up(as_neqo: bool) {
-    let litequic = Litequic::start(origin::demo().await, |config| config.litequic.io = Io::Epoll).await;
+    let litequic = Litequic::demo(|config| config.litequic.io = Io::Epoll).await;
     // Fourteen come at once if one is for two packets: as on a worker that is behind.
     let up = Way { bunch: Some(Duration::from_millis(10)), ..Way::default() };
     let link = Link::between(litequic.address, Faults { up, ..down(Way { rate: Some(4_000_000), ..Way::default() }) });

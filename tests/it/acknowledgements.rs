@@ -14,7 +14,7 @@ use std::{sync::atomic::Ordering::Relaxed, time::Instant};
 const DOWNLOAD: usize = 2_000_000;
 
 async fn start(ack_merge: bool) -> Litequic {
-    Litequic::start(origin::demo().await, |config| {
+    Litequic::demo(|config| {
         config.litequic.io = Io::Epoll;
         config.litequic.ack_merge = ack_merge;
     })
@@ -110,8 +110,7 @@ async fn end(ack_merge: bool, ack: Option<&[u8]>) -> String {
         None => client.acknowledge_unseen().await,
     };
     let Error::Transport { code, reason, .. } = error else { panic!("{error}") };
-    litequic.wait_until_idle().await;
-    litequic.stop().await;
+    litequic.stop_when_idle().await;
     format!("{code:?}: {reason}")
 }
 

@@ -7,14 +7,11 @@ mod renewal;
 mod strange;
 
 use crate::support::{prelude::*, process::Ended};
-use pebble::{Pebble, Ports, Site};
+use pebble::{Pebble, Ports, Site, pebble_and_site};
 use serde_json::{Value as Json, json};
-use std::{
-    os::unix::fs::PermissionsExt,
-    sync::atomic::{AtomicUsize, Ordering::Relaxed},
-};
+use std::os::unix::fs::PermissionsExt;
 use tokio::{
-    net::{TcpListener, TcpStream, UnixStream},
+    net::{TcpStream, UnixStream},
     time::Instant,
 };
 
@@ -36,9 +33,7 @@ async fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
 
 #[tokio::test]
 async fn a_site_obtains_its_first_certificate_by_http_01() {
-    let ports = Ports::free();
-    let Some(pebble) = Pebble::start(ports, &[]).await else { return };
-    let site = Site::new(ports).await;
+    let Some((pebble, site)) = pebble_and_site(&[]).await else { return };
     site.write(&pebble, "\"a.test\"", HTTP_01);
     let litequic = site.start();
     litequic.await_stderr(OBTAINED);
@@ -84,9 +79,7 @@ async fn a_site_obtains_its_first_certificate_by_http_01() {
 
 #[tokio::test]
 async fn tls_alpn_01_validates_names_and_addresses_independently() {
-    let ports = Ports::free();
-    let Some(pebble) = Pebble::start(ports, &[("PEBBLE_AUTHZREUSE", "100")]).await else { return };
-    let site = Site::new(ports).await;
+    let Some((pebble, site)) = pebble_and_site(&[("PEBBLE_AUTHZREUSE", "100")]).await else { return };
     let more = format!("{TLS_ALPN_01}\nprofile = \"shortlived\"\nkey = \"p384\"");
     site.write(&pebble, "\"blocked.test\", \"a.test\", \"127.0.0.1\"", &more);
     let litequic = site.start();
@@ -178,9 +171,7 @@ async fn an_account_is_bound_to_the_key_that_the_ca_has_given() {
 
 #[tokio::test]
 async fn a_ca_that_refuses_every_second_nonce_issues_all_certificates() {
-    let ports = Ports::free();
-    let Some(pebble) = Pebble::start(ports, &[("PEBBLE_WFE_NONCEREJECT", "50")]).await else { return };
-    let site = Site::new(ports).await;
+    let Some((pebble, site)) = pebble_and_site(&[("PEBBLE_WFE_NONCEREJECT", "50")]).await else { return };
     site.write(&pebble, "\"a.test\", \"b.test\", \"c.test\", \"d.test\"", HTTP_01);
     let litequic = site.start();
     for host in ["a.test", "b.test", "c.test", "d.test"] {
@@ -191,9 +182,7 @@ async fn a_ca_that_refuses_every_second_nonce_issues_all_certificates() {
 
 #[tokio::test]
 async fn an_unknown_acme_account_is_registered_again_with_its_key() {
-    let ports = Ports::free();
-    let Some(mut pebble) = Pebble::start(ports, &[]).await else { return };
-    let site = Site::new(ports).await;
+    let Some((mut pebble, site)) = pebble_and_site(&[]).await else { return };
     site.write(&pebble, "\"a.test\"", HTTP_01);
     let litequic = site.start();
     litequic.await_stderr(OBTAINED);
@@ -214,9 +203,7 @@ async fn an_unknown_acme_account_is_registered_again_with_its_key() {
 /// continue the order.
 async fn end_at_each_step(how: &str, ended_so: impl Fn(&Ended) -> bool) {
     for step in ["ordered", "prepared", "validated", "finalized", "downloaded", "stored"] {
-        let ports = Ports::free();
-        let Some(pebble) = Pebble::start(ports, &[]).await else { return };
-        let site = Site::new(ports).await;
+        let Some((pebble, site)) = pebble_and_site(&[]).await else { return };
         site.write(&pebble, "\"a.test\"", TLS_ALPN_01);
         let place = format!("{how}acme-{step}");
         let ended = site.start_with(&[("LITEQUIC_PANIC_IN", &place)]).end();
@@ -242,9 +229,7 @@ async fn a_process_killed_during_an_order_does_not_order_twice() {
 
 #[tokio::test]
 async fn a_crash_loop_asks_for_nothing() {
-    let ports = Ports::free();
-    let Some(pebble) = Pebble::start(ports, &[]).await else { return };
-    let site = Site::new(ports).await;
+    let Some((pebble, site)) = pebble_and_site(&[]).await else { return };
     site.write(&pebble, "\"a.test\"", HTTP_01);
     let ended = site.start_with(&[("LITEQUIC_PANIC_IN", "acme-begun")]).end();
     assert!(ended.stderr.contains("panic requested by the environment, in"), "{}", ended.stderr);
@@ -269,17 +254,15 @@ async fn a_crash_loop_asks_for_nothing() {
 
 /// Forwards the connections of `port` to `backends` by turns.
 async fn balance(port: u16, backends: Vec<u16>) {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await.unwrap();
-    let turn = Arc::new(AtomicUsize::new(0));
-    tokio::spawn(async move {
-        while let Ok((mut client, _)) = listener.accept().await {
-            let backend = backends[turn.fetch_add(1, Relaxed) % backends.len()];
-            tokio::spawn(async move {
-                let Ok(mut server) = TcpStream::connect((Ipv4Addr::LOCALHOST, backend)).await else { return };
-                let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
-            });
+    let mut turns = backends.into_iter().cycle();
+    let server = Server::at((Ipv4Addr::LOCALHOST, port), move |mut client| {
+        let backend = turns.next().unwrap();
+        async move {
+            let Ok(mut server) = TcpStream::connect((Ipv4Addr::LOCALHOST, backend)).await else { return };
+            let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
         }
     });
+    server.await.detach();
 }
 
 #[tokio::test]
@@ -334,9 +317,7 @@ async fn an_upgrade_in_the_middle_of_an_order_continues_it() {
 
 #[tokio::test]
 async fn hosts_follow_a_reload() {
-    let ports = Ports::free();
-    let Some(pebble) = Pebble::start(ports, &[]).await else { return };
-    let site = Site::new(ports).await;
+    let Some((pebble, site)) = pebble_and_site(&[]).await else { return };
     site.write(&pebble, "\"a.test\"", HTTP_01);
     let litequic = site.start();
     let root = pebble.root().await;
@@ -350,10 +331,5 @@ async fn hosts_follow_a_reload() {
     litequic.signal("HUP");
     site.await_served("a.test", &root).await;
     assert_eq!(pebble.orders(), 2);
-    within("the list", async {
-        while !site.ctl(&["certificates"]).success().contains("a.test  valid") {
-            sleep(LOOK_AGAIN).await;
-        }
-    })
-    .await;
+    until("the list", async || site.ctl(&["certificates"]).success().contains("a.test  valid")).await;
 }

@@ -12,8 +12,6 @@ const ADMIN: &str = "127.0.0.1:9090";
 /// Prints the metrics.
 const SCRAPE: &str = "import sys, urllib.request\n\
     print(urllib.request.urlopen(f'http://{sys.argv[1]}/metrics').read().decode())\n";
-/// Between two looks at a metric.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// Prepares the namespaces: 10.9.0.1 and fd09::1 are addresses of an interface whose other end drops all packets.
 const INTERFACES: &str = "ip link set lo up && ip link add hole type veth peer name far && ip link set hole arp off && \

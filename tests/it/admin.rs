@@ -15,7 +15,7 @@ use std::{
 };
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::{TcpListener, TcpStream},
+    net::TcpStream,
 };
 
 const TOKEN: &str = "correct-horse-battery-staple";
@@ -343,40 +343,35 @@ fn narrow(width: u32) -> String {
 /// Shows `frame` at `/`, the page of `admin` at `/page` without the policy that forbids framing it, and passes all else
 /// on.
 async fn framed(admin: SocketAddr, frame: String) -> SocketAddr {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    let address = listener.local_addr().unwrap();
-    tokio::spawn(async move {
-        loop {
-            let (mut browser, _) = listener.accept().await.unwrap();
-            let frame = frame.clone();
-            tokio::spawn(async move {
-                let mut question = Vec::new();
-                while !question.ends_with(b"\r\n\r\n") {
-                    if browser.read_buf(&mut question).await.unwrap_or(0) == 0 {
-                        return;
-                    }
+    let server = Server::start(move |mut browser| {
+        let frame = frame.clone();
+        async move {
+            let mut question = Vec::new();
+            while !question.ends_with(b"\r\n\r\n") {
+                if browser.read_buf(&mut question).await.unwrap_or(0) == 0 {
+                    return;
                 }
-                let question = String::from_utf8(question).unwrap();
-                let path = question.split(' ').nth(1).unwrap();
-                let answer = if path == "/" {
-                    let length = frame.len();
-                    let head = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nConnection: close";
-                    format!("{head}\r\nContent-Length: {length}\r\n\r\n{frame}")
-                } else {
-                    let path = if path == "/page" { "/" } else { path };
-                    let mut admin_side = TcpStream::connect(admin).await.unwrap();
-                    let question = format!("GET {path} HTTP/1.1\r\nHost: {admin}\r\nConnection: close\r\n\r\n");
-                    admin_side.write_all(question.as_bytes()).await.unwrap();
-                    let mut answer = String::new();
-                    admin_side.read_to_string(&mut answer).await.unwrap();
-                    answer.replacen("content-security-policy:", "x-policy:", 1)
-                };
-                // A browser that has seen enough is gone.
-                let _ = browser.write_all(answer.as_bytes()).await;
-            });
+            }
+            let question = String::from_utf8(question).unwrap();
+            let path = question.split(' ').nth(1).unwrap();
+            let answer = if path == "/" {
+                let length = frame.len();
+                let head = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nConnection: close";
+                format!("{head}\r\nContent-Length: {length}\r\n\r\n{frame}")
+            } else {
+                let path = if path == "/page" { "/" } else { path };
+                let mut admin_side = TcpStream::connect(admin).await.unwrap();
+                let question = format!("GET {path} HTTP/1.1\r\nHost: {admin}\r\nConnection: close\r\n\r\n");
+                admin_side.write_all(question.as_bytes()).await.unwrap();
+                let mut answer = String::new();
+                admin_side.read_to_string(&mut answer).await.unwrap();
+                answer.replacen("content-security-policy:", "x-policy:", 1)
+            };
+            // A browser that has seen enough is gone.
+            let _ = browser.write_all(answer.as_bytes()).await;
         }
     });
-    address
+    server.await.detach()
 }
 
 #[tokio::test]
@@ -564,7 +559,7 @@ async fn head(url: &str) -> String {
 
 #[tokio::test]
 async fn responses_are_counted_by_route_and_times_by_request_and_origin() {
-    let litequic = Litequic::start(origin::demo().await, |config| {
+    let litequic = Litequic::demo(|config| {
         let api = RouteConfig { path_prefix: "/status".into(), ..RouteConfig::catch_all(Config::ORIGIN_NAME) };
         let only_host = RouteConfig { host: Some("a.test".into()), ..api.clone() };
         config.routes.splice(0..0, [api, only_host]);

@@ -112,16 +112,16 @@ impl Asked {
 }
 
 async fn asked_at(script: &Script) -> Peer {
-    let mut peer = script.accept().await;
-    peer.head().await;
+    let peer = script.accept_request().await;
     peer
 }
 
 #[tokio::test]
 async fn chunks_that_are_invalid_with_the_header_are_a_502() {
     for body in ["5\nhello\n0\n\n", "<html>PHP Fatal error</html>\r\n"] {
-        let origin = Always::new(format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{body}")).await;
-        let litequic = Litequic::start(origin.address, |_| {}).await;
+        let (_origin, litequic) =
+            Always::behind_litequic(format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{body}"), |_| {})
+                .await;
         for protocol in ALL {
             let mut client = Asked::over(protocol, &litequic).await;
             assert_eq!(client.status().await.0, 502, "{protocol:?}: {body}");
@@ -141,8 +141,7 @@ async fn what_came_before_a_failure_reaches_the_client() {
         ("Content-Length: 10\r\n\r\nhello", "hello"),
         (&large, &large[large.len() - 60_000..]),
     ] {
-        let script = Script::new().await;
-        let litequic = Litequic::start(script.address, |_| {}).await;
+        let (script, litequic) = Script::behind_litequic(|_| {}).await;
         for protocol in ALL {
             let mut client = Asked::over(protocol, &litequic).await;
             let mut peer = asked_at(&script).await;
@@ -160,8 +159,7 @@ async fn what_came_before_a_failure_reaches_the_client() {
 
 #[tokio::test]
 async fn a_header_without_a_body_yet_and_each_event_leave_at_once() {
-    let script = Script::new().await;
-    let litequic = Litequic::start(script.address, |_| {}).await;
+    let (script, litequic) = Script::behind_litequic(|_| {}).await;
     for protocol in ALL {
         let mut client = Asked::over(protocol, &litequic).await;
         let mut peer = asked_at(&script).await;

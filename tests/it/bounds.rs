@@ -7,7 +7,6 @@ use crate::support::{
     raw::Outcome,
 };
 use std::fmt;
-use tokio::{net::TcpListener, task::AbortHandle};
 
 /// How a request ended for its client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -194,7 +193,7 @@ async fn a_header_may_have_as_many_fields_over_each_protocol() {
     }
     check(
         origin.address,
-        |_| {},
+        defaults,
         vec![
             ("default", Message::get().with_fields(99), SERVED),
             ("above", Message::get().with_fields(100), TOO_LARGE),
@@ -236,7 +235,7 @@ async fn cookies_pay_for_each_of_their_lines() {
     let as_lines = Ends { one: Status(200), two: Status(431), three: Status(431) };
     check(
         origin.address,
-        |_| {},
+        defaults,
         vec![("at", crumbs(most), SERVED), ("above", crumbs(most + 1), as_lines), ("180", crumbs(180), SERVED)],
     )
     .await;
@@ -290,43 +289,24 @@ async fn a_target_may_have_as_many_bytes_over_each_protocol() {
 }
 
 /// An origin that answers a request once it has the last chunk of its body.
-struct Whole {
-    address: SocketAddr,
-    serving: AbortHandle,
-}
-
-impl Whole {
-    async fn new() -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let serving = tokio::spawn(async move {
-            while let Ok((mut stream, _)) = listener.accept().await {
-                tokio::spawn(async move {
-                    let mut seen = Vec::new();
-                    while let Ok(1..) = stream.read_buf(&mut seen).await {
-                        let body = seen.windows(4).position(|four| four == b"\r\n\r\n").map(|end| &seen[end + 4..]);
-                        if body.is_some_and(|body| body.ends_with(b"\r\n\r\n")) {
-                            seen.clear();
-                            let _ = stream.write_all(Always::EMPTY_200.as_bytes()).await;
-                        }
-                    }
-                });
+async fn whole_server() -> Server {
+    Server::start(async |mut stream| {
+        let mut seen = Vec::new();
+        while let Ok(1..) = stream.read_buf(&mut seen).await {
+            let body = seen.windows(4).position(|four| four == b"\r\n\r\n").map(|end| &seen[end + 4..]);
+            if body.is_some_and(|body| body.ends_with(b"\r\n\r\n")) {
+                seen.clear();
+                let _ = stream.write_all(Always::EMPTY_200.as_bytes()).await;
             }
-        });
-        Self { address, serving: serving.abort_handle() }
-    }
-}
-
-impl Drop for Whole {
-    fn drop(&mut self) {
-        self.serving.abort();
-    }
+        }
+    })
+    .await
 }
 
 /// hyper bounds trailers to 16 KiB and 100 fields by itself.
 #[tokio::test]
 async fn trailers_may_have_as_many_bytes_and_fields_over_each_protocol() {
-    let origin = Whole::new().await;
+    let origin = whole_server().await;
     // With a stream that is open in both directions: HTTP/1.1 and HTTP/2 have a status to answer with.
     let too_large = || Ends { one: Status(400), two: Status(400), three: Broken };
     let closed = || Ends { one: Status(400), two: Broken, three: Broken };
@@ -367,7 +347,7 @@ async fn trailers_may_have_as_many_bytes_and_fields_over_each_protocol() {
 
 #[tokio::test]
 async fn a_message_beyond_a_limit_counts_once_over_each_protocol() {
-    let origin = Whole::new().await;
+    let origin = whole_server().await;
     let litequic = Litequic::start(origin.address, |config| {
         (config.limits.max_header_bytes, config.limits.max_headers) = (1024, 10);
     })
@@ -457,8 +437,7 @@ async fn response_trailers_have_64_kib_and_100_fields_over_each_protocol() {
         ("fields at", fields(100), true),
         ("fields above", fields(101), false),
     ] {
-        let origin = Always::new(answer(&trailers)).await;
-        let litequic = Litequic::start(origin.address, |_| {}).await;
+        let (_origin, litequic) = Always::behind_litequic(answer(&trailers), |_| {}).await;
         assert_eq!(whole(&litequic).await, [is_whole; 3], "{name}");
         litequic.stop().await;
     }

@@ -22,8 +22,6 @@ const OTHER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 const LONG: &str = "/drip/1000/60";
 /// A body of which drops come for half a second.
 const SHORT: &str = "/drip/10/50";
-/// Between two looks at state without events.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// The environment variable for the number of connections in a long list.
 const CLIENTS: &str = "LITEQUIC_TEST_LISTED";
 /// Without it: more than a worker looks at in one turn.
@@ -37,7 +35,7 @@ pub(crate) fn edit(config: &mut Config) {
 }
 
 async fn start() -> Litequic {
-    Litequic::start(origin::demo().await, edit).await
+    Litequic::demo(edit).await
 }
 
 /// `GET /clients` with `query`.
@@ -98,7 +96,7 @@ async fn http2(local: Ipv4Addr, litequic: &Litequic) -> Http2 {
 }
 
 fn get(path: &str) -> Vec<u8> {
-    http2::fields(&[(":method", "GET"), (":scheme", "https"), (":authority", "localhost"), (":path", path)])
+    http2::fields(&http2::pseudo("GET", path))
 }
 
 #[tokio::test]
@@ -192,7 +190,7 @@ async fn a_busy_connection_has_a_rate_and_comes_first() {
 /// A client that migrated is listed where it is now, and one behind a balancer where the PROXY header says.
 #[tokio::test]
 async fn clients_are_listed_by_current_address_and_by_proxy_header() {
-    let litequic = Litequic::start(origin::demo().await, |config| {
+    let litequic = Litequic::demo(|config| {
         edit(config);
         config.listen.proxy_protocol_from = vec![Network { address: OTHER.into(), prefix: 32 }];
     })
@@ -303,7 +301,7 @@ async fn closing_at_once_ends_requests_too() {
 #[tokio::test]
 async fn a_long_list_is_right_in_number_and_order() {
     let count = env::var(CLIENTS).map_or(FEW, |clients| clients.parse().expect(CLIENTS));
-    let litequic = Litequic::start(origin::demo().await, |config| {
+    let litequic = Litequic::demo(|config| {
         edit(config);
         config.listen.redirect = vec![(Ipv4Addr::LOCALHOST, 0).into()];
         config.limits.max_connections = u32::try_from(2 * count).unwrap();

@@ -120,7 +120,7 @@ async fn a_small_request_makes_few_allocations() {
 
 #[tokio::test]
 async fn a_small_request_makes_few_system_calls() {
-    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let litequic = Litequic::demo(|_| {}).await;
     let client = Client::to(&litequic).await;
     let calls = |worker: &WorkerMetrics| {
         let (net, proxy) = (&worker.net, &worker.proxy);

@@ -13,8 +13,6 @@ use tokio::{
 
 /// The address of a client that opens connections and sends nothing.
 const SILENT: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
-/// Between two looks at what is to change.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// litequic with `arguments`, whose soft and hard limit of open files are these.
 fn limited(soft: u32, hard: u32, arguments: &[&str]) -> Command {

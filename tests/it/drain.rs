@@ -21,9 +21,6 @@ const SMALL_WINDOW: quinn::VarInt = quinn::VarInt::from_u32(64 * 1024);
 /// passes.
 const TO_END: Duration = Duration::from_millis(500);
 
-/// Between two looks at state without events.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
-
 /// A body that takes longer than anything else here, and all that comes of it.
 const DRIP: &str = "/drip/40/25";
 
@@ -107,12 +104,12 @@ impl Control {
 
 /// A request's HEADERS frame for `path`.
 fn get(path: &str) -> Vec<u8> {
-    raw::headers(&raw::pseudo("GET", path))
+    raw::request("GET", path)
 }
 
 #[tokio::test]
 async fn a_download_finishes_whole_while_later_requests_are_rejected() {
-    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let litequic = Litequic::demo(|_| {}).await;
     let raw = Raw::to(&litequic).await;
     let mut control = Control::of(&raw.quic).await;
     let mut download = raw.open(&get(DRIP)).await;
@@ -136,10 +133,10 @@ async fn a_download_finishes_whole_while_later_requests_are_rejected() {
 
 #[tokio::test]
 async fn an_upload_that_was_accepted_may_go_on() {
-    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let litequic = Litequic::demo(|_| {}).await;
     let raw = Raw::to(&litequic).await;
     let mut control = Control::of(&raw.quic).await;
-    let mut upload = raw.open(&raw::headers(&raw::pseudo("POST", "/echo"))).await;
+    let mut upload = raw.open(&raw::request("POST", "/echo")).await;
     upload.send(&raw::data("before ")).await;
     litequic.wait_until("a request", |worker| worker.http3.requests.get(), |count| count == 1).await;
     litequic.lifecycle.advance_phase(ProcessPhase::Draining);
@@ -153,7 +150,7 @@ async fn an_upload_that_was_accepted_may_go_on() {
 
 #[tokio::test]
 async fn h3_sees_a_connection_that_ends_in_good_order() {
-    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let litequic = Litequic::demo(|_| {}).await;
     let client = Client::to(&litequic).await;
     let mut download = client.open(client.request(Method::GET, DRIP)).await;
     download.finish().await.unwrap();
@@ -168,7 +165,7 @@ async fn h3_sees_a_connection_that_ends_in_good_order() {
 
 #[tokio::test]
 async fn idle_connections_close_without_error() {
-    let litequic = Litequic::start(origin::demo().await, |config| workers(config, 2)).await;
+    let litequic = Litequic::demo(|config| workers(config, 2)).await;
     let mut idle = Vec::new();
     for used in [true, false, true, false, true, false] {
         let client = Client::to(&litequic).await;
@@ -187,7 +184,7 @@ async fn idle_connections_close_without_error() {
 /// Its handshake is over for it, and not for litequic: without a word it would wait for its idle timeout.
 #[tokio::test]
 async fn a_client_with_a_late_last_flight_gets_the_close_too() {
-    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let litequic = Litequic::demo(|_| {}).await;
     let client = Quic::with_late_last_flight(&litequic).await;
     litequic.lifecycle.advance_phase(ProcessPhase::Leaving);
     client.reappear();
@@ -197,7 +194,7 @@ async fn a_client_with_a_late_last_flight_gets_the_close_too() {
 
 #[tokio::test]
 async fn during_the_grace_only_readiness_fails() {
-    let litequic = Litequic::start(origin::demo().await, |config| {
+    let litequic = Litequic::demo(|config| {
         with_admin(config);
         config.timeouts.drain_grace = Duration::from_secs(3600);
     })
@@ -220,7 +217,7 @@ async fn during_the_grace_only_readiness_fails() {
 
 #[tokio::test]
 async fn a_handshake_completed_during_a_drain_gets_goaway() {
-    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let litequic = Litequic::demo(|_| {}).await;
     let raw = Raw::to(&litequic).await;
     let mut download = raw.open(&get(DRIP)).await;
     download.finish();
@@ -241,13 +238,11 @@ async fn a_handshake_completed_during_a_drain_gets_goaway() {
 #[tokio::test]
 async fn what_runs_at_the_deadline_is_cut_off() {
     let deadline = Duration::from_millis(300);
-    let origin = Script::new().await;
-    let litequic = Litequic::start(origin.address, |config| config.timeouts.drain = deadline).await;
+    let (origin, litequic) = Script::behind_litequic(|config| config.timeouts.drain = deadline).await;
     let raw = Raw::to(&litequic).await;
     let mut request = raw.open(&get("/")).await;
     request.finish();
-    let mut peer = origin.accept().await;
-    peer.head().await;
+    let mut peer = origin.accept_request().await;
     peer.say("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf").await;
     assert_eq!(request.header().await.status(), 200);
 
@@ -288,8 +283,7 @@ async fn on_every_worker(litequic: &Litequic, each: usize) -> Vec<Vec<Client>> {
 #[tokio::test]
 async fn a_worker_s_end_does_not_put_the_deadline_off() {
     let deadline = Duration::from_secs(4);
-    let origin = Script::new().await;
-    let litequic = Litequic::start(origin.address, |config| {
+    let (origin, litequic) = Script::behind_litequic(|config| {
         workers(config, 2);
         config.timeouts.drain = deadline;
     })
@@ -299,8 +293,7 @@ async fn a_worker_s_end_does_not_put_the_deadline_off() {
     for clients in &clients {
         let mut request = clients[0].open(clients[0].request(Method::GET, "/")).await;
         request.finish().await.unwrap();
-        let mut peer = origin.accept().await;
-        peer.head().await;
+        let peer = origin.accept_request().await;
         requests.push((request, peer));
     }
     let began = Instant::now();
@@ -319,7 +312,7 @@ async fn a_worker_s_end_does_not_put_the_deadline_off() {
 #[tokio::test]
 async fn downloads_outlive_a_worker_that_has_nothing_left_to_do() {
     for idle in 0..4 {
-        let litequic = Litequic::start(origin::demo().await, |config| workers(config, 4)).await;
+        let litequic = Litequic::demo(|config| workers(config, 4)).await;
         let clients = on_every_worker(&litequic, 2).await;
         let mut downloads = Vec::new();
         for (worker, clients) in clients.iter().enumerate().filter(|(worker, _)| *worker != idle) {
@@ -350,7 +343,7 @@ async fn downloads_outlive_a_worker_that_has_nothing_left_to_do() {
 async fn a_process_that_drains_refuses_new_clients_until_its_end() {
     /// RFC 9000 §20.1.
     const CONNECTION_REFUSED: u64 = 0x02;
-    let litequic = Litequic::start(origin::demo().await, |config| workers(config, 2)).await;
+    let litequic = Litequic::demo(|config| workers(config, 2)).await;
     let mut download = Tls::http1(&litequic).await;
     download.say("GET /drip/400/25 HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
     download.head().await;
@@ -420,12 +413,10 @@ async fn the_log_says_what_a_drain_waits_for() {
 
 #[tokio::test]
 async fn stopping_at_once_waits_for_no_client() {
-    let origin = Script::new().await;
-    let litequic = Litequic::start(origin.address, |_| {}).await;
+    let (origin, litequic) = Script::behind_litequic(|_| {}).await;
     let raw = Raw::to(&litequic).await;
     let _request = raw.open(&get("/")).await;
-    let mut peer = origin.accept().await;
-    peer.head().await;
+    let _peer = origin.accept_request().await;
     litequic.lifecycle.advance_phase(ProcessPhase::Draining);
     litequic.lifecycle.advance_phase(ProcessPhase::Stopping);
     assert_eq!(raw.quic.closed().await, NO_ERROR);
@@ -434,7 +425,7 @@ async fn stopping_at_once_waits_for_no_client() {
 
 #[tokio::test]
 async fn a_worker_that_ends_before_the_process_looks_has_not_died() {
-    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let litequic = Litequic::demo(|_| {}).await;
     litequic.lifecycle.advance_phase(ProcessPhase::Stopping);
     std::thread::sleep(TO_END); // nothing on this thread learns of it until the worker has ended
     litequic.ended().await;
@@ -442,7 +433,7 @@ async fn a_worker_that_ends_before_the_process_looks_has_not_died() {
 
 #[tokio::test]
 async fn post_drain_drains_and_probes_cannot() {
-    let litequic = Litequic::start(origin::demo().await, |config| {
+    let litequic = Litequic::demo(|config| {
         with_admin(config);
         config.timeouts.drain_grace = Duration::from_secs(3600);
     })
@@ -521,18 +512,13 @@ async fn readiness_follows_the_origin_where_it_is_asked_to() {
     assert_eq!(ask(probes, "GET /healthz").await.0, 200);
 
     let _origin = tokio::net::TcpListener::bind(address).await.unwrap();
-    let ready = async {
-        while ask(probes, "GET /readyz").await.0 != 200 {
-            sleep(LOOK_AGAIN).await;
-        }
-    };
-    within("readiness", ready).await;
+    until("readiness", async || ask(probes, "GET /readyz").await.0 == 200).await;
     litequic.stop().await;
 }
 
 #[tokio::test]
 async fn a_scrape_counts_what_was_served() {
-    let litequic = Litequic::start(origin::demo().await, with_admin).await;
+    let litequic = Litequic::demo(with_admin).await;
     let probes = litequic.probes.unwrap();
     let before = scrape(probes).await;
     let client = Client::to(&litequic).await;

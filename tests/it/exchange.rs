@@ -24,23 +24,19 @@ fn header(method: &str, path: &str, more: &[(&str, &str)]) -> Vec<u8> {
 
 #[tokio::test]
 async fn a_large_download_arrives_unchanged() {
-    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let litequic = Litequic::demo(|_| {}).await;
     let client = Client::to(&litequic).await;
     let answer = client.get("/bytes/20M").await;
     assert_eq!((answer.status.as_u16(), answer.field("content-length")), (200, Some("20000000")));
     assert_eq!(digest(&answer.body), digest(pattern(20 * MB)));
-    litequic.wait_until_idle().await;
-    litequic.stop().await;
+    litequic.stop_when_idle().await;
 }
 
 #[tokio::test]
 async fn a_slow_reader_holds_no_more_than_its_send_buffer() {
     const BUFFER: u64 = 256 * 1024;
     const WINDOW: u64 = 512 * 1024;
-    let litequic = Litequic::start(origin::demo().await, |config| {
-        config.limits.stream_send_buffer = u32::try_from(BUFFER).unwrap();
-    })
-    .await;
+    let litequic = Litequic::demo(|config| config.limits.stream_send_buffer = u32::try_from(BUFFER).unwrap()).await;
     let mut transport = quinn::TransportConfig::default();
     transport.stream_receive_window(quinn::VarInt::from_u64(WINDOW).unwrap());
     let client = Client::with_transport(&litequic, transport).await;
@@ -63,25 +59,23 @@ async fn a_slow_reader_holds_no_more_than_its_send_buffer() {
         hash.update(chunk.copy_to_bytes(chunk.remaining()));
     }
     assert_eq!(format!("{:x}", hash.finalize()), digest(pattern(20 * MB)));
-    litequic.wait_until_idle().await;
-    litequic.stop().await;
+    litequic.stop_when_idle().await;
 }
 
 #[tokio::test]
 async fn a_large_download_through_a_small_window_arrives_unchanged() {
-    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let litequic = Litequic::demo(|_| {}).await;
     let client = Raw::with_window(&litequic, 16 * 1024).await;
     let response = client.ask(&header("GET", "/bytes/20M", &[])).await.response();
     assert_eq!(digest(&response.body), digest(pattern(20 * MB)));
-    litequic.wait_until_idle().await;
-    litequic.stop().await;
+    litequic.stop_when_idle().await;
 }
 
 #[tokio::test]
 async fn a_download_paused_beyond_the_idle_timeout_continues() {
     // Long enough for a busy machine to let a PING and its answer through in half of it.
     let idle = Duration::from_secs(1);
-    let litequic = Litequic::start(origin::demo().await, |config| config.timeouts.idle = idle).await;
+    let litequic = Litequic::demo(|config| config.timeouts.idle = idle).await;
     let client = Raw::with_window(&litequic, 64 * 1024).await;
     let mut exchange = client.open(&header("GET", "/bytes/5M", &[])).await;
     exchange.finish();
@@ -95,13 +89,12 @@ async fn a_download_paused_beyond_the_idle_timeout_continues() {
     };
     within("PING", kept).await;
     assert_eq!(digest(&exchange.outcome().await.response().body), digest(pattern(5 * MB)));
-    litequic.wait_until_idle().await;
-    litequic.stop().await;
+    litequic.stop_when_idle().await;
 }
 
 #[tokio::test]
 async fn a_client_that_changes_its_port_keeps_its_download_and_its_upload() {
-    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let litequic = Litequic::demo(|_| {}).await;
     let client = Raw::to(&litequic).await;
     let mut download = client.open(&header("GET", "/bytes/20M", &[])).await;
     let mut upload = client.open(&[header("POST", "/echo", &[]), raw::data("before")].concat()).await;
@@ -119,8 +112,7 @@ async fn a_client_that_changes_its_port_keeps_its_download_and_its_upload() {
 async fn a_large_upload_arrives_unchanged_and_no_faster_than_the_origin_reads() {
     let body = pattern(20 * MB);
     let expected = digest(&body);
-    let origin = Script::new().await;
-    let litequic = Litequic::start(origin.address, |_| {}).await;
+    let (origin, litequic) = Script::behind_litequic(|_| {}).await;
     let client = Client::to(&litequic).await;
     let request = client.request(Method::PUT, "/").header("content-length", body.len());
     let upload = tokio::spawn(async move { client.fetch(request, body).await });
@@ -143,7 +135,7 @@ async fn a_large_upload_arrives_unchanged_and_no_faster_than_the_origin_reads() 
 
 #[tokio::test]
 async fn an_echo_streams_both_ways_at_once() {
-    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let litequic = Litequic::demo(|_| {}).await;
     let client = Client::to(&litequic).await;
     let stream = client.open(client.request(Method::POST, "/echo")).await;
     let (mut send, mut receive) = stream.split();
@@ -175,8 +167,7 @@ async fn an_echo_streams_both_ways_at_once() {
 
 #[tokio::test]
 async fn a_request_body_s_framing_is_said_explicitly() {
-    let origin = Script::new().await;
-    let litequic = Litequic::start(origin.address, |_| {}).await;
+    let (origin, litequic) = Script::behind_litequic(|_| {}).await;
     let client = Raw::to(&litequic).await;
     let length = [("content-length", "3")];
     // Method, header, DATA frames, and what the origin gets: Content-Length, Transfer-Encoding, body.
@@ -212,8 +203,7 @@ async fn a_request_body_s_framing_is_said_explicitly() {
 /// litequic waits for a FIN that comes soon. On a machine that stalls it comes later, so that not every attempt counts.
 #[tokio::test]
 async fn a_get_whose_fin_comes_late_has_no_body_at_the_origin() {
-    let origin = Always::new(Always::EMPTY_200).await;
-    let litequic = Litequic::start(origin.address, |_| {}).await;
+    let (origin, litequic) = Always::behind_litequic(Always::EMPTY_200, |_| {}).await;
     let client = Raw::to(&litequic).await;
     for round in 1..=10 {
         let mut exchange = client.open(&header("GET", "/", &[])).await;
@@ -242,8 +232,7 @@ async fn responses_arrive_as_the_origin_framed_them_in_whole_frames() {
         ("HTTP/1.1 204 No Content\r\n\r\n", 204, ""),
         ("HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n", 304, ""),
     ] {
-        let origin = Always::new(answer).await;
-        let litequic = Litequic::start(origin.address, |_| {}).await;
+        let (origin, litequic) = Always::behind_litequic(answer, |_| {}).await;
         let client = Raw::to(&litequic).await;
         for _ in 0..2 {
             let response = client.ask(&header("GET", "/", &[])).await.response();
@@ -259,8 +248,7 @@ async fn responses_arrive_as_the_origin_framed_them_in_whole_frames() {
 
 #[tokio::test]
 async fn the_answer_to_head_has_a_length_and_no_body() {
-    let origin = Always::new("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n").await;
-    let litequic = Litequic::start(origin.address, |_| {}).await;
+    let (origin, litequic) = Always::behind_litequic("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", |_| {}).await;
     let client = Raw::to(&litequic).await;
     for _ in 0..2 {
         let response = client.ask(&header("HEAD", "/", &[])).await.response();
@@ -273,8 +261,7 @@ async fn the_answer_to_head_has_a_length_and_no_body() {
 
 #[tokio::test]
 async fn trailers_pass_both_ways() {
-    let origin = Script::new().await;
-    let litequic = Litequic::start(origin.address, |_| {}).await;
+    let (origin, litequic) = Script::behind_litequic(|_| {}).await;
     let client = Raw::to(&litequic).await;
     let fields = [("te", "trailers"), ("trailer", "x-sum")];
     let request = [header("POST", "/", &fields), raw::data("abc"), raw::headers(&[("x-sum", "1")])];
@@ -294,7 +281,7 @@ async fn trailers_pass_both_ways() {
 
 #[tokio::test]
 async fn an_independent_client_reads_the_trailers() {
-    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let litequic = Litequic::demo(|_| {}).await;
     let client = Client::to(&litequic).await;
     let answer = client.fetch(client.request(Method::GET, "/trailers").header("te", "trailers"), "").await;
     assert_eq!(answer.text(), "a trailer follows\n");
@@ -304,13 +291,11 @@ async fn an_independent_client_reads_the_trailers() {
 
 #[tokio::test]
 async fn interim_responses_come_before_the_final_one() {
-    let origin = Script::new().await;
-    let litequic = Litequic::start(origin.address, |_| {}).await;
+    let (origin, litequic) = Script::behind_litequic(|_| {}).await;
     let client = Raw::to(&litequic).await;
     let mut exchange = client.open(&header("GET", "/", &[])).await;
     exchange.finish();
-    let mut peer = origin.accept().await;
-    peer.head().await;
+    let mut peer = origin.accept_request().await;
     let hints = "HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\nConnection: x\r\nX: y\r\n\r\n";
     peer.say([hints, hints, Always::EMPTY_200].concat()).await;
     let response = exchange.outcome().await.response();
@@ -324,8 +309,7 @@ async fn interim_responses_come_before_the_final_one() {
 
 #[tokio::test]
 async fn expect_100_gets_100_or_a_final_response_from_the_origin() {
-    let origin = Script::new().await;
-    let litequic = Litequic::start(origin.address, |_| {}).await;
+    let (origin, litequic) = Script::behind_litequic(|_| {}).await;
     let client = Raw::to(&litequic).await;
     let expecting = header("POST", "/", &[("expect", "100-continue"), ("content-length", "3")]);
     let mut exchange = client.open(&expecting).await;
@@ -350,8 +334,7 @@ async fn expect_100_gets_100_or_a_final_response_from_the_origin() {
 
 #[tokio::test]
 async fn the_origin_learns_who_asks_and_spoofed_fields_are_removed() {
-    let origin = Always::new(Always::EMPTY_200).await;
-    let litequic = Litequic::start(origin.address, |_| {}).await;
+    let (origin, litequic) = Always::behind_litequic(Always::EMPTY_200, |_| {}).await;
     let client = Raw::to(&litequic).await;
     let spoofed = [
         ("x-forwarded-for", "10.0.0.1"),
@@ -384,9 +367,8 @@ async fn the_origin_learns_who_asks_and_spoofed_fields_are_removed() {
 
 #[tokio::test]
 async fn a_trusted_peer_is_appended_to_instead() {
-    let origin = Always::new(Always::EMPTY_200).await;
-    let litequic = Litequic::start(origin.address, |config| {
-        config.trusted_proxies = vec![Network { address: Ipv4Addr::LOCALHOST.into(), prefix: 8 }];
+    let (origin, litequic) = Always::behind_litequic(Always::EMPTY_200, |config| {
+        config.trusted_proxies = vec![Network { address: Ipv4Addr::LOCALHOST.into(), prefix: 8 }]
     })
     .await;
     let client = Raw::to(&litequic).await;
@@ -401,8 +383,7 @@ async fn a_trusted_peer_is_appended_to_instead() {
 
 #[tokio::test]
 async fn the_host_may_come_as_a_field_or_with_a_port() {
-    let origin = Always::new(Always::EMPTY_200).await;
-    let litequic = Litequic::start(origin.address, |_| {}).await;
+    let (origin, litequic) = Always::behind_litequic(Always::EMPTY_200, |_| {}).await;
     let client = Raw::to(&litequic).await;
     let field = [(":method", "GET"), (":scheme", "https"), (":path", "/"), ("host", "a.test")];
     assert_eq!(client.ask(&raw::headers(&field)).await.status(), 200);

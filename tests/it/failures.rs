@@ -45,8 +45,7 @@ async fn an_origin_that_refuses_the_connection_is_a_502() {
 
 #[tokio::test]
 async fn an_origin_that_hangs_is_a_504_and_its_connection_is_closed() {
-    let origin = Script::new().await;
-    let litequic = Litequic::start(origin.address, |config| config.timeouts.response_header = SHORT).await;
+    let (origin, litequic) = Script::behind_litequic(|config| config.timeouts.response_header = SHORT).await;
     let client = Raw::to(&litequic).await;
     let (mut exchange, mut peer) = client.asked_at(&origin).await;
     let response = exchange.outcome().await.response();
@@ -70,8 +69,7 @@ async fn an_answer_that_cannot_be_passed_on_is_a_502() {
         ("HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n", "http_upgrade_failed"),
         ("HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", "http_response_transfer_coding"),
     ] {
-        let origin = Always::new(answer).await;
-        let litequic = Litequic::start(origin.address, |_| {}).await;
+        let (_origin, litequic) = Always::behind_litequic(answer, |_| {}).await;
         let client = Raw::to(&litequic).await;
         let response = client.ask(&get()).await.response();
         assert_eq!(response.fields.status(), 502, "{answer}");
@@ -86,13 +84,11 @@ async fn an_answer_that_cannot_be_passed_on_is_a_502() {
 #[tokio::test]
 async fn an_origin_that_closes_before_or_within_its_header_is_a_502() {
     for (part, error) in [("", "connection_terminated"), ("HTTP/1.1 200 OK\r\nContent-", "http_response_incomplete")] {
-        let origin = Script::new().await;
-        let litequic = Litequic::start(origin.address, |_| {}).await;
+        let (origin, litequic) = Script::behind_litequic(|_| {}).await;
         let client = Raw::to(&litequic).await;
         let mut exchange = client.open(&with("POST", &[])).await;
         exchange.finish();
-        let mut peer = origin.accept().await;
-        peer.head().await;
+        let mut peer = origin.accept_request().await;
         peer.say(part).await;
         drop(peer);
         let response = exchange.outcome().await.response();
@@ -111,8 +107,7 @@ async fn a_truncated_response_is_reset_and_never_looks_whole() {
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhel",
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\nfive\r\n",
     ] {
-        let origin = Script::new().await;
-        let litequic = Litequic::start(origin.address, |_| {}).await;
+        let (origin, litequic) = Script::behind_litequic(|_| {}).await;
         let client = Raw::to(&litequic).await;
         let (mut exchange, mut peer) = client.asked_at(&origin).await;
         peer.say(answer).await;
@@ -126,8 +121,7 @@ async fn a_truncated_response_is_reset_and_never_looks_whole() {
 
 #[tokio::test]
 async fn a_response_that_stalls_is_reset() {
-    let origin = Script::new().await;
-    let litequic = Litequic::start(origin.address, |config| config.timeouts.response_body = SHORT).await;
+    let (origin, litequic) = Script::behind_litequic(|config| config.timeouts.response_body = SHORT).await;
     let client = Raw::to(&litequic).await;
     let (mut exchange, mut peer) = client.asked_at(&origin).await;
     peer.say("HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhello").await;
@@ -139,8 +133,7 @@ async fn a_response_that_stalls_is_reset() {
 
 #[tokio::test]
 async fn an_early_response_stops_the_upload_without_an_error() {
-    let origin = Script::new().await;
-    let litequic = Litequic::start(origin.address, |config| config.limits.max_lingering_bytes = 0).await;
+    let (origin, litequic) = Script::behind_litequic(|config| config.limits.max_lingering_bytes = 0).await;
     let client = Raw::to(&litequic).await;
     let mut exchange = client.open(&[with("POST", &[]), raw::data("abc")].concat()).await;
     let mut peer = origin.accept().await;
@@ -156,16 +149,14 @@ async fn an_early_response_stops_the_upload_without_an_error() {
 
 #[tokio::test]
 async fn an_early_response_to_an_unread_upload_releases_everything() {
-    let origin = Script::new().await;
-    let litequic = Litequic::start(origin.address, |config| {
+    let (origin, litequic) = Script::behind_litequic(|config| {
         config.limits.max_lingering_bytes = 10_000_000;
         unbuffered(config);
     })
     .await;
     let client = Raw::to(&litequic).await;
     let mut exchange = client.open(&with("POST", &[("content-length", "100000000")])).await;
-    let mut peer = origin.accept().await;
-    peer.head().await;
+    let mut peer = origin.accept_request().await;
     peer.say("HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno").await;
     // Flow control stops the upload half-way; STOP_SENDING ends the wait.
     exchange.send(&raw::data(vec![0; 100_000_000])).await;
@@ -180,8 +171,7 @@ async fn an_early_response_to_an_unread_upload_releases_everything() {
 async fn stop_sending_cancels_the_request_at_the_origin() {
     // Before the response, within it while nothing comes, and within it while it flows.
     for answer in ["", "HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhello"] {
-        let origin = Script::new().await;
-        let litequic = Litequic::start(origin.address, |_| {}).await;
+        let (origin, litequic) = Script::behind_litequic(|_| {}).await;
         let client = Raw::to(&litequic).await;
         let (mut exchange, mut peer) = client.asked_at(&origin).await;
         peer.say(answer).await;
@@ -198,9 +188,9 @@ async fn stop_sending_cancels_the_request_at_the_origin() {
 
 #[tokio::test]
 async fn stop_sending_cancels_a_running_download_at_the_origin() {
-    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let litequic = Litequic::demo(|_| {}).await;
     let client = Raw::to(&litequic).await;
-    let mut exchange = client.open(&raw::headers(&raw::pseudo("GET", "/bytes/1G"))).await;
+    let mut exchange = client.open(&raw::request("GET", "/bytes/1G")).await;
     exchange.finish();
     let mut read = 0;
     while read < 5_000_000 {
@@ -209,27 +199,22 @@ async fn stop_sending_cancels_a_running_download_at_the_origin() {
     }
     exchange.receive.stop(REQUEST_CANCELLED).unwrap();
     everything_is_freed(&litequic).await;
-    assert_eq!(client.ask(&raw::headers(&raw::pseudo("GET", "/bytes/10"))).await.response().body.len(), 10);
+    assert_eq!(client.ask(&raw::request("GET", "/bytes/10")).await.response().body.len(), 10);
     litequic.stop().await;
 }
 
 #[tokio::test]
 async fn cancelling_an_unread_download_keeps_the_connection() {
     const WINDOW: u32 = 16 * 1024;
-    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let litequic = Litequic::demo(|_| {}).await;
     let client = Raw::with_window(&litequic, WINDOW).await;
     for round in 1..=5 {
-        let mut exchange = client.open(&raw::headers(&raw::pseudo("GET", "/bytes/1G"))).await;
+        let mut exchange = client.open(&raw::request("GET", "/bytes/1G")).await;
         exchange.finish();
-        let full = async {
-            while client.quic.connection.stats().udp_rx.bytes < round * u64::from(WINDOW) {
-                sleep(Duration::from_millis(1)).await;
-            }
-        };
-        within("a full window", full).await;
+        until("a full window", async || client.quic.connection.stats().udp_rx.bytes >= round * u64::from(WINDOW)).await;
         exchange.receive.stop(REQUEST_CANCELLED).unwrap();
         everything_is_freed(&litequic).await;
-        assert_eq!(client.ask(&raw::headers(&raw::pseudo("GET", "/bytes/10"))).await.response().body.len(), 10);
+        assert_eq!(client.ask(&raw::request("GET", "/bytes/10")).await.response().body.len(), 10);
         assert_eq!(litequic.sum(|worker| worker.shared.streams_reset_by_client.get()), round);
     }
     litequic.stop().await;
@@ -237,21 +222,19 @@ async fn cancelling_an_unread_download_keeps_the_connection() {
 
 #[tokio::test]
 async fn ending_a_request_whose_client_does_not_read_keeps_the_connection() {
-    let litequic = Litequic::start(origin::demo().await, |config| config.timeouts.send = SHORT).await;
+    let litequic = Litequic::demo(|config| config.timeouts.send = SHORT).await;
     let client = Raw::with_window(&litequic, 16 * 1024).await;
-    let mut exchange = client.open(&raw::headers(&raw::pseudo("GET", "/bytes/1G"))).await;
+    let mut exchange = client.open(&raw::request("GET", "/bytes/1G")).await;
     litequic.wait_until("a timeout", |worker| worker.shared.timeout_send.get(), |timeouts| timeouts == 1).await;
-    assert_eq!(client.ask(&raw::headers(&raw::pseudo("GET", "/bytes/10"))).await.response().body.len(), 10);
+    assert_eq!(client.ask(&raw::request("GET", "/bytes/10")).await.response().body.len(), 10);
     assert_eq!(exchange.outcome().await, Outcome::Reset(ErrorCode::RequestCancelled.wire_value()));
-    litequic.wait_until_idle().await;
-    litequic.stop().await;
+    litequic.stop_when_idle().await;
 }
 
 #[tokio::test]
 async fn a_client_that_resets_its_upload_never_makes_it_look_whole() {
     for more in [&[][..], &[("content-length", "9")]] {
-        let origin = Script::new().await;
-        let litequic = Litequic::start(origin.address, unbuffered).await;
+        let (origin, litequic) = Script::behind_litequic(unbuffered).await;
         let client = Raw::to(&litequic).await;
         let mut exchange = client.open(&[with("POST", more), raw::data("abc")].concat()).await;
         let mut peer = origin.accept().await;
@@ -266,12 +249,10 @@ async fn a_client_that_resets_its_upload_never_makes_it_look_whole() {
 
 #[tokio::test]
 async fn a_client_that_closes_its_connection_cancels_what_runs() {
-    let origin = Script::new().await;
-    let litequic = Litequic::start(origin.address, |_| {}).await;
+    let (origin, litequic) = Script::behind_litequic(|_| {}).await;
     let client = Raw::to(&litequic).await;
     let waiting = client.open(&get()).await;
-    let mut peer = origin.accept().await;
-    peer.head().await;
+    let mut peer = origin.accept_request().await;
     client.quic.connection.close(VarInt::from_u32(0x100), b"");
     peer.rest().await;
     everything_is_freed(&litequic).await;
@@ -282,10 +263,9 @@ async fn a_client_that_closes_its_connection_cancels_what_runs() {
 
 #[tokio::test]
 async fn a_client_that_vanishes_leaves_nothing_behind() {
-    let litequic =
-        Litequic::start(origin::demo().await, |config| config.timeouts.idle = Duration::from_millis(500)).await;
+    let litequic = Litequic::demo(|config| config.timeouts.idle = Duration::from_millis(500)).await;
     let client = Raw::to(&litequic).await;
-    let path = |method, path| raw::headers(&raw::pseudo(method, path));
+    let path = |method, path| raw::request(method, path);
     let download = client.open(&path("GET", "/bytes/1G")).await;
     let upload = client.open(&[path("POST", "/sink"), raw::data(vec![0; 10_000])].concat()).await;
     let hanging = client.open(&path("GET", "/slow/600000")).await;
@@ -300,8 +280,7 @@ async fn a_client_that_vanishes_leaves_nothing_behind() {
 
 #[tokio::test]
 async fn a_content_length_above_the_limit_gets_413_at_once() {
-    let origin = Script::new().await;
-    let litequic = Litequic::start(origin.address, |config| {
+    let (origin, litequic) = Script::behind_litequic(|config| {
         config.limits.max_body_bytes = Some(10);
         config.limits.max_lingering_bytes = 0;
     })
@@ -318,8 +297,7 @@ async fn a_content_length_above_the_limit_gets_413_at_once() {
 
 #[tokio::test]
 async fn a_body_that_exceeds_the_limit_gets_413_and_no_last_chunk() {
-    let origin = Script::new().await;
-    let litequic = Litequic::start(origin.address, |config| config.limits.max_body_bytes = Some(10)).await;
+    let (origin, litequic) = Script::behind_litequic(|config| config.limits.max_body_bytes = Some(10)).await;
     let client = Raw::to(&litequic).await;
     let mut exchange = client.open(&[with("POST", &[]), raw::data("12345")].concat()).await;
     let mut peer = origin.accept().await;
@@ -341,8 +319,7 @@ async fn a_body_that_exceeds_the_limit_gets_413_and_no_last_chunk() {
 
 #[tokio::test]
 async fn a_client_too_slow_with_its_header_or_body_gets_408() {
-    let origin = Script::new().await;
-    let litequic = Litequic::start(origin.address, |config| {
+    let (origin, litequic) = Script::behind_litequic(|config| {
         config.timeouts.request_header = SHORT;
         config.timeouts.request_body = SHORT;
     })
@@ -369,9 +346,9 @@ async fn a_client_too_slow_with_its_header_or_body_gets_408() {
 
 #[tokio::test]
 async fn a_client_that_takes_no_bytes_is_reset() {
-    let litequic = Litequic::start(origin::demo().await, |config| config.timeouts.send = SHORT).await;
+    let litequic = Litequic::demo(|config| config.timeouts.send = SHORT).await;
     let client = Raw::to(&litequic).await;
-    let exchange = client.open(&raw::headers(&raw::pseudo("GET", "/bytes/1G"))).await;
+    let exchange = client.open(&raw::request("GET", "/bytes/1G")).await;
     litequic.wait_until("a timeout", |worker| worker.shared.timeout_send.get(), |timeouts| timeouts == 1).await;
     everything_is_freed(&litequic).await;
     drop(exchange);
@@ -380,8 +357,7 @@ async fn a_client_that_takes_no_bytes_is_reset() {
 
 #[tokio::test]
 async fn a_full_pool_and_queue_get_503_with_retry_after() {
-    let origin = Script::new().await;
-    let litequic = Litequic::start(origin.address, |config| {
+    let (origin, litequic) = Script::behind_litequic(|config| {
         let origin = config.origins.get_mut(Config::ORIGIN_NAME).unwrap();
         (origin.max_connections, origin.max_queue) = (Some(1), Some(1));
     })
@@ -404,14 +380,14 @@ async fn a_full_pool_and_queue_get_503_with_retry_after() {
 
 #[tokio::test]
 async fn a_connection_at_its_request_limit_ends_with_goaway() {
-    let litequic = Litequic::start(origin::demo().await, |config| config.limits.max_requests = 2).await;
+    let litequic = Litequic::demo(|config| config.limits.max_requests = 2).await;
     let client = Raw::to(&litequic).await;
-    let mut running = client.open(&raw::headers(&raw::pseudo("POST", "/echo"))).await;
+    let mut running = client.open(&raw::request("POST", "/echo")).await;
     running.send(&raw::data("before")).await;
-    assert_eq!(client.ask(&raw::headers(&raw::pseudo("GET", "/bytes/1"))).await.status(), 200);
+    assert_eq!(client.ask(&raw::request("GET", "/bytes/1")).await.status(), 200);
     // Until GOAWAY has made its round trip, further requests are served; then they may be sent elsewhere.
     let refused = async {
-        while client.ask(&raw::headers(&raw::pseudo("GET", "/bytes/1"))).await
+        while client.ask(&raw::request("GET", "/bytes/1")).await
             != Outcome::Reset(ErrorCode::RequestRejected.wire_value())
         {}
     };
@@ -433,7 +409,7 @@ async fn a_connection_at_its_request_limit_ends_with_goaway() {
 
 #[tokio::test]
 async fn clients_that_read_nothing_do_not_keep_others_from_being_answered() {
-    let litequic = Litequic::start(origin::demo().await, |config| {
+    let litequic = Litequic::demo(|config| {
         config.limits.stream_send_buffer = SMALL_BUFFER;
         config.limits.connection_send_buffer = SMALL_BUFFER;
         config.limits.worker_send_buffer = SMALL_BUFFER.into();

@@ -30,8 +30,7 @@ async fn no_connection_is_left(litequic: &Litequic) {
 
 #[tokio::test]
 async fn a_name_that_does_not_resolve_is_a_502() {
-    let script = Script::new().await;
-    let litequic = Litequic::start(script.address, |config| {
+    let (_script, litequic) = Script::behind_litequic(|config| {
         let origin = config.origins.values_mut().next().unwrap();
         origin.servers = vec![OriginAddress::Tcp { host: "absent.invalid".into(), port: 80 }.into()];
     })
@@ -62,8 +61,7 @@ async fn invalid_response_heads_get_502_and_never_reach_the_client() {
         "HTTP/1.1 200 OK\r\nx: a\r\n folded\r\n\r\n",
         "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n",
     ] {
-        let script = Script::new().await;
-        let litequic = Litequic::start(script.address, |_| {}).await;
+        let (script, litequic) = Script::behind_litequic(|_| {}).await;
         let client = Raw::to(&litequic).await;
         let (mut exchange, mut peer) = client.asked_at(&script).await;
         peer.say(format!("{head}hello")).await;
@@ -89,8 +87,7 @@ async fn chunks_that_are_none_never_look_whole() {
         ("5\r\nhello\r\n\r\n", false), // no size
         ("5\r\nhello\r\n0\r\nbad trailer\r\n\r\n", false),
     ] {
-        let script = Script::new().await;
-        let litequic = Litequic::start(script.address, |_| {}).await;
+        let (script, litequic) = Script::behind_litequic(|_| {}).await;
         let client = Raw::to(&litequic).await;
         let (mut exchange, mut peer) = client.asked_at(&script).await;
         peer.say(format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{body}")).await;
@@ -109,8 +106,7 @@ async fn chunks_that_are_none_never_look_whole() {
 
 #[tokio::test]
 async fn chunk_extensions_are_nothing_but_skipped_and_not_without_end() {
-    let script = Script::new().await;
-    let litequic = Litequic::start(script.address, |_| {}).await;
+    let (script, litequic) = Script::behind_litequic(|_| {}).await;
     let client = Raw::to(&litequic).await;
     let (mut exchange, mut peer) = client.asked_at(&script).await;
     peer.say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5;a=b;c=\"d\"\r\nhello\r\n0;x\r\n\r\n").await;
@@ -131,8 +127,7 @@ async fn bytes_beyond_a_response_are_no_answer_to_the_next_request() {
     const SPLIT: &str = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged";
     // With the response, and while the connection is idle.
     for late in [false, true] {
-        let script = Script::new().await;
-        let litequic = Litequic::start(script.address, |_| {}).await;
+        let (script, litequic) = Script::behind_litequic(|_| {}).await;
         let client = Raw::to(&litequic).await;
         let (mut exchange, mut peer) = client.asked_at(&script).await;
         if late {
@@ -154,8 +149,7 @@ async fn bytes_beyond_a_response_are_no_answer_to_the_next_request() {
 
 #[tokio::test]
 async fn an_http_1_0_response_ends_with_its_connection() {
-    let script = Script::new().await;
-    let litequic = Litequic::start(script.address, |_| {}).await;
+    let (script, litequic) = Script::behind_litequic(|_| {}).await;
     let client = Raw::to(&litequic).await;
     let (mut exchange, mut peer) = client.asked_at(&script).await;
     peer.say("HTTP/1.0 200 OK\r\n\r\nhello").await;
@@ -198,8 +192,7 @@ async fn a_trickling_response_header_arrives_and_a_slow_one_gets_504() {
 #[tokio::test]
 async fn a_connection_closed_under_a_request_is_retried_for_get_alone() {
     for (method, status) in [("GET", 200), ("POST", 502)] {
-        let script = Script::new().await;
-        let litequic = Litequic::start(script.address, |_| {}).await;
+        let (script, litequic) = Script::behind_litequic(|_| {}).await;
         let client = Raw::to(&litequic).await;
         let (mut exchange, mut peer) = client.asked_at(&script).await;
         peer.say(HELLO).await;
@@ -209,8 +202,7 @@ async fn a_connection_closed_under_a_request_is_retried_for_get_alone() {
         peer.head().await;
         drop(peer);
         if status == 200 {
-            let mut fresh = script.accept().await;
-            fresh.head().await;
+            let mut fresh = script.accept_request().await;
             fresh.say(HELLO).await;
         }
         assert_eq!(exchange.outcome().await.status(), status, "{method}");
@@ -227,8 +219,7 @@ async fn an_upload_failing_during_a_response_is_stopped_with_an_error_code() {
         ("limit", ErrorCode::InternalError),
         ("slow", ErrorCode::RequestCancelled),
     ] {
-        let script = Script::new().await;
-        let litequic = Litequic::start(script.address, |config| {
+        let (script, litequic) = Script::behind_litequic(|config| {
             unbuffered(config);
             if fault == "limit" {
                 config.limits.max_body_bytes = Some(10);
@@ -258,8 +249,7 @@ async fn an_upload_failing_during_a_response_is_stopped_with_an_error_code() {
 
 #[tokio::test]
 async fn late_bytes_after_content_length_0_are_malformed() {
-    let always = Always::new(HELLO).await;
-    let litequic = Litequic::start(always.address, |_| {}).await;
+    let (always, litequic) = Always::behind_litequic(HELLO, |_| {}).await;
     let client = Raw::to(&litequic).await;
     for method in ["POST", "GET"] {
         let mut exchange = client.open(&with(method, &[("content-length", "0")])).await;
@@ -281,8 +271,7 @@ async fn late_bytes_after_content_length_0_are_malformed() {
 
 #[tokio::test]
 async fn what_an_origin_s_environment_would_take_for_its_own_is_removed() {
-    let always = Always::new(HELLO).await;
-    let litequic = Litequic::start(always.address, |config| {
+    let (always, litequic) = Always::behind_litequic(HELLO, |config| {
         // Even where the origin does not confuse names.
         config.origins.get_mut(Config::ORIGIN_NAME).unwrap().ambiguous_fields = AmbiguousFields::Pass;
     })
@@ -306,8 +295,7 @@ async fn what_an_origin_s_environment_would_take_for_its_own_is_removed() {
 
 #[tokio::test]
 async fn trace_gets_501_and_options_obeys_max_forwards() {
-    let always = Always::new(HELLO).await;
-    let litequic = Litequic::start(always.address, |_| {}).await;
+    let (always, litequic) = Always::behind_litequic(HELLO, |_| {}).await;
     let client = Raw::to(&litequic).await;
     assert_eq!(client.ask(&with("TRACE", &[])).await.status(), 501);
     assert_eq!(client.ask(&with("TRACE", &[("max-forwards", "5")])).await.status(), 501);
@@ -321,8 +309,7 @@ async fn trace_gets_501_and_options_obeys_max_forwards() {
 
 #[tokio::test]
 async fn half_a_request_that_is_reset_or_left_never_reaches_the_origin() {
-    let always = Always::new(HELLO).await;
-    let litequic = Litequic::start(always.address, |_| {}).await;
+    let (always, litequic) = Always::behind_litequic(HELLO, |_| {}).await;
     let client = Raw::to(&litequic).await;
     let whole = with("GET", &[("x-marker", "half")]);
     for cut in 1..whole.len() {
@@ -344,8 +331,7 @@ async fn half_a_request_that_is_reset_or_left_never_reaches_the_origin() {
 
 #[tokio::test]
 async fn invalid_qpack_field_sections_close_the_connection() {
-    let always = Always::new(HELLO).await;
-    let litequic = Litequic::start(always.address, |_| {}).await;
+    let (always, litequic) = Always::behind_litequic(HELLO, |_| {}).await;
     let good = raw::section(&raw::pseudo("GET", "/marker"));
     let broken: [(&str, Vec<u8>); 12] = [
         ("no prefix", vec![]),
@@ -377,12 +363,10 @@ async fn invalid_qpack_field_sections_close_the_connection() {
 
 #[tokio::test]
 async fn a_slow_reader_and_a_slow_sender_get_and_send_all() {
-    let script = Script::new().await;
-    let litequic = Litequic::start(script.address, |_| {}).await;
+    let (script, litequic) = Script::behind_litequic(|_| {}).await;
     let client = Raw::with_window(&litequic, 1_000).await;
     let mut exchange = client.open(&with("POST", &[])).await;
-    let mut peer = script.accept().await;
-    peer.head().await;
+    let mut peer = script.accept_request().await;
     let mut chunked = String::new();
     for byte in b'a'..=b'z' {
         exchange.send(&raw::varint(RESERVED)[..]).await;

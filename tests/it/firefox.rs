@@ -11,8 +11,6 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair,
 
 /// Starting a browser on a busy machine takes seconds.
 const DEADLINE: Duration = Duration::from_secs(90);
-/// Between two looks at a counter.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// Bytes of the page.
 const PAGE: usize = 6_000_000;
 const PACKET: usize = 1452;

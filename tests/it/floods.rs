@@ -35,8 +35,7 @@ pub(crate) async fn beside<T>(litequic: &Litequic, attack: impl Future<Output = 
 async fn closed_once(litequic: Litequic, limit: impl Fn(&WorkerMetrics) -> u64) {
     assert_eq!(litequic.sum(limit), 1);
     assert_eq!(litequic.sum(|worker| worker.http3.connection_errors.get()), 1);
-    litequic.wait_until_idle().await;
-    litequic.stop().await;
+    litequic.stop_when_idle().await;
 }
 
 fn few_control_frames(config: &mut Config) {
@@ -63,7 +62,7 @@ fn floods() -> Vec<(&'static str, Vec<u8>)> {
 #[tokio::test]
 async fn a_flood_of_frames_without_data_ends_its_connection_and_no_other() {
     for (what, frames) in floods() {
-        let litequic = Litequic::start(origin::demo().await, few_control_frames).await;
+        let litequic = Litequic::demo(few_control_frames).await;
         let mut attacker = Stuffed::to(&litequic).await;
         let error = beside(&litequic, attacker.flood(&frames)).await;
         assert_eq!(stuffed::code(&error), EXCESSIVE_LOAD, "{what}");
@@ -80,7 +79,7 @@ async fn what_s2n_quic_forbids_a_client_ends_the_connection_at_once() {
         ("a connection ID retired that was never issued", vec![0x19, 60]),
         ("an unknown frame", vec![0x21]),
     ] {
-        let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+        let litequic = Litequic::demo(|_| {}).await;
         let mut attacker = Stuffed::to(&litequic).await;
         let error = beside(&litequic, attacker.flood(&frame)).await;
         assert!(matches!(error, s2n_quic::connection::Error::Transport { .. }), "{what}: {error}");
@@ -114,7 +113,7 @@ async fn rapid_reset(raw: &Raw, cancel: impl Fn(&mut quinn::SendStream, &mut qui
 
 #[tokio::test]
 async fn a_flood_of_stop_sending_ends_the_connection() {
-    let litequic = Litequic::start(origin::demo().await, few_resets).await;
+    let litequic = Litequic::demo(few_resets).await;
     let raw = Raw::to(&litequic).await;
     let attack = rapid_reset(&raw, |send, receive| {
         let _ = send.finish();
@@ -126,7 +125,7 @@ async fn a_flood_of_stop_sending_ends_the_connection() {
 
 #[tokio::test]
 async fn streams_that_are_reset_before_a_byte_was_sent_end_their_connection() {
-    let litequic = Litequic::start(origin::demo().await, few_resets).await;
+    let litequic = Litequic::demo(few_resets).await;
     let raw = Raw::to(&litequic).await;
     let attack = rapid_reset(&raw, |send, receive| {
         let _ = send.reset(VarInt::from_u32(0x10c));
@@ -139,7 +138,7 @@ async fn streams_that_are_reset_before_a_byte_was_sent_end_their_connection() {
 
 #[tokio::test]
 async fn a_client_that_leaves_one_page_after_the_other_is_served() {
-    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let litequic = Litequic::demo(|_| {}).await;
     let raw = Raw::to(&litequic).await;
     let request = headers(&pseudo("GET", "/drip/1000/60000"));
     for _ in 0..5 {
@@ -160,7 +159,7 @@ async fn a_client_that_leaves_one_page_after_the_other_is_served() {
 
 #[tokio::test]
 async fn an_upload_byte_by_byte_ends_its_connection() {
-    let litequic = Litequic::start(origin::demo().await, |config| config.limits.max_small_frames = 100).await;
+    let litequic = Litequic::demo(|config| config.limits.max_small_frames = 100).await;
     let raw = Raw::to(&litequic).await;
     let attack = async {
         let mut upload = raw.open(&headers(&pseudo("POST", "/sink"))).await;
@@ -192,13 +191,11 @@ pub(crate) fn chunks(mut text: &str) -> (usize, usize) {
 #[tokio::test]
 async fn an_upload_byte_by_byte_reaches_the_origin_in_pieces_worth_writing() {
     const BYTES: usize = 50_000;
-    let script = Script::new().await;
-    let litequic = Litequic::start(script.address, |_| {}).await;
+    let (script, litequic) = Script::behind_litequic(|_| {}).await;
     let raw = Raw::to(&litequic).await;
     let request = [headers(&pseudo("POST", "/")), data("x").repeat(BYTES)].concat();
     let (outcome, (count, bytes)) = future::join(raw.ask(&request), async {
-        let mut peer = script.accept().await;
-        peer.head().await;
+        let mut peer = script.accept_request().await;
         let body = peer.until("\r\n0\r\n\r\n").await;
         peer.say(Always::EMPTY_200).await;
         chunks(&body)
@@ -211,12 +208,10 @@ async fn an_upload_byte_by_byte_reaches_the_origin_in_pieces_worth_writing() {
 
 #[tokio::test]
 async fn a_slow_stream_of_small_messages_is_passed_on_message_by_message() {
-    let script = Script::new().await;
-    let litequic = Litequic::start(script.address, |_| {}).await;
+    let (script, litequic) = Script::behind_litequic(|_| {}).await;
     let raw = Raw::to(&litequic).await;
     let mut stream = raw.open(&headers(&pseudo("POST", "/"))).await;
-    let mut peer = script.accept().await;
-    peer.head().await;
+    let mut peer = script.accept_request().await;
     for _ in 0..200 {
         stream.send(&data("a message of 20 byte")).await;
         peer.until("14\r\na message of 20 byte\r\n").await;
@@ -230,7 +225,7 @@ async fn a_slow_stream_of_small_messages_is_passed_on_message_by_message() {
 
 #[tokio::test]
 async fn a_migrated_client_is_served_and_gets_goaway_before_routing_fails() {
-    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let litequic = Litequic::demo(|_| {}).await;
     let client = Client::to(&litequic).await;
     for moves in 1..=4 {
         assert_eq!(litequic.sum(|worker| worker.http3.limit_addresses.get()), 0, "{moves}");
@@ -241,13 +236,12 @@ async fn a_migrated_client_is_served_and_gets_goaway_before_routing_fails() {
     litequic.wait_until("the last address", |worker| worker.http3.limit_addresses.get(), |count| count == 1).await;
     // GOAWAY, and nothing to wait for: the connection ends in order.
     assert!(client.ended().await.is_h3_no_error());
-    litequic.wait_until_idle().await;
-    litequic.stop().await;
+    litequic.stop_when_idle().await;
 }
 
 #[tokio::test]
 async fn a_client_that_moves_without_end_disturbs_no_other() {
-    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let litequic = Litequic::demo(|_| {}).await;
     let raw = Raw::to(&litequic).await;
     let attack = async {
         // What keeps the connection from ending with its GOAWAY.

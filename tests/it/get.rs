@@ -64,8 +64,7 @@ async fn each_option_shapes_the_request() {
         ),
         (&["-X", "PATCH", "-d", ""], "PATCH", &[("content-length", "0")], ""),
     ];
-    let origin = Script::new().await;
-    let litequic = Litequic::start(origin.address, |_| {}).await;
+    let (origin, litequic) = Script::behind_litequic(|_| {}).await;
     for (options, method, fields, body) in table {
         let client = Process::start(arguments(&litequic, "/a?b", options));
         let mut peer = origin.accept().await;
@@ -83,12 +82,10 @@ async fn each_option_shapes_the_request() {
 
 #[tokio::test]
 async fn a_body_is_seen_before_its_response_has_ended() {
-    let origin = Script::new().await;
-    let litequic = Litequic::start(origin.address, |_| {}).await;
+    let (origin, litequic) = Script::behind_litequic(|_| {}).await;
     for options in [&["-i"][..], &["-o", "-"]] {
         let client = Process::start(arguments(&litequic, "/events", options));
-        let mut peer = origin.accept().await;
-        peer.head().await;
+        let mut peer = origin.accept_request().await;
         peer.say("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\ndata: one\n\n").await;
         let client = await_stdout(client, "data: one\n\n").await;
         peer.say("data: two\n\n").await;
@@ -103,7 +100,7 @@ async fn a_body_is_seen_before_its_response_has_ended() {
 
 #[tokio::test]
 async fn a_reader_that_closes_the_pipe_ends_it_without_a_word() {
-    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let litequic = Litequic::demo(|_| {}).await;
     let mut command = command(arguments(&litequic, "/bytes/1G", &["-o", "-", "--timeout", "0"]));
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let output = spawn_blocking(move || {
@@ -118,11 +115,9 @@ async fn a_reader_that_closes_the_pipe_ends_it_without_a_word() {
 
 #[tokio::test]
 async fn a_stream_reset_is_reported_and_the_received_body_written() {
-    let origin = Script::new().await;
-    let litequic = Litequic::start(origin.address, |_| {}).await;
+    let (origin, litequic) = Script::behind_litequic(|_| {}).await;
     let client = Process::start(arguments(&litequic, "/", &["-o", "-"]));
-    let mut peer = origin.accept().await;
-    peer.head().await;
+    let mut peer = origin.accept_request().await;
     peer.say("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nsome bytes").await;
     let client = await_stdout(client, "some bytes").await;
     drop(peer);
@@ -134,10 +129,7 @@ async fn a_stream_reset_is_reported_and_the_received_body_written() {
 
 #[tokio::test]
 async fn an_upload_that_the_server_refuses_ends_with_its_response() {
-    let litequic = Litequic::start(origin::demo().await, |config| {
-        config.limits.max_body_bytes = Some(1000);
-    })
-    .await;
+    let litequic = Litequic::demo(|config| config.limits.max_body_bytes = Some(1000)).await;
     let ended = get(&litequic, "/sink", &["-d", &"a".repeat(100_000)]).await;
     assert_eq!(ended.code, Some(1), "{ended:?}");
     assert!(ended.stdout.starts_with("HTTP/3 413"), "{ended:?}");
@@ -146,7 +138,7 @@ async fn an_upload_that_the_server_refuses_ends_with_its_response() {
 
 #[tokio::test]
 async fn verbose_prints_the_handshake_and_both_headers() {
-    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let litequic = Litequic::demo(|_| {}).await;
     let ended = get(&litequic, "/trailers", &["-v", "-H", "X-Asked: yes", "-o", "/dev/null"]).await;
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), ""), "{ended:?}");
     let port = litequic.address.port();
@@ -174,7 +166,7 @@ async fn verbose_prints_the_handshake_and_both_headers() {
 
 #[tokio::test]
 async fn include_writes_the_header_into_the_file() {
-    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let litequic = Litequic::demo(|_| {}).await;
     let directory = tempfile::tempdir().unwrap();
     let file = path(&directory, "response");
     assert_eq!(get(&litequic, "/bytes/3", &["-i", "-o", &file]).await.success(), "");

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Empty};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use litequic_http3::ErrorCode;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 
 /// The answer to the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,15 +99,9 @@ async fn serve(mut stream: TcpStream, rows: Arc<Vec<Row>>) {
 }
 
 async fn origin(rows: Vec<Row>) -> (SocketAddr, Arc<Vec<Row>>) {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    let (address, rows) = (listener.local_addr().unwrap(), Arc::new(rows));
+    let rows = Arc::new(rows);
     let served = Arc::clone(&rows);
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            tokio::spawn(serve(stream, Arc::clone(&served)));
-        }
-    });
-    (address, rows)
+    (Server::start(move |stream| serve(stream, Arc::clone(&served))).await.detach(), rows)
 }
 
 /// What a client gets: status and body of a whole response, or none.
@@ -136,7 +130,7 @@ async fn ask_over_tcp(litequic: &Litequic, protocol: &str, method: &str, path: &
 
 /// Over HTTP/3.
 async fn ask_over_quic(client: &Raw, method: &str, path: &str) -> Got {
-    match client.ask(&raw::headers(&raw::pseudo(method, path))).await {
+    match client.ask(&raw::request(method, path)).await {
         Outcome::Response(response) => Some((response.fields.status(), response.body)),
         Outcome::Reset(code) => {
             assert_eq!(code, ErrorCode::InternalError.wire_value());

@@ -79,7 +79,7 @@ async fn a_hello_in_two_initials_is_read_whatever_happens_to_either() {
         ("the second comes first", up(Way { hold: Which::These(vec![0]), hold_for: 1, ..Way::default() })),
     ];
     for (what, faults) in table {
-        let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+        let litequic = Litequic::demo(|_| {}).await;
         let link = Link::between(litequic.address, faults);
         let connected = Quic::with_config(link.address, "localhost", quic(&litequic)).await;
         let client = Client::over(connected.unwrap_or_else(|error| panic!("{what}: {error}")), "localhost").await;
@@ -150,7 +150,7 @@ async fn a_hello_of_which_one_initial_reaches_another_worker_is_read() {
     let cases = [([0, 1], 0), ([0, 1], 1), ([1, 0], 0), ([1, 0], 1)];
     join_all(cases.map(async |(order, astray)| {
         let two = WorkerCount::Count(NonZeroU16::new(2).unwrap());
-        let litequic = Litequic::start(origin::demo().await, |config| config.listen.workers = two).await;
+        let litequic = Litequic::demo(|config| config.listen.workers = two).await;
         let (address, relay) = relay_astray(litequic.address, order, astray).await;
         let connected = Quic::with_config(address, "localhost", quic(&litequic)).await;
         let quic = connected.unwrap_or_else(|error| panic!("{order:?} {astray}: {error}"));
@@ -169,7 +169,7 @@ async fn a_hello_of_which_one_initial_reaches_another_worker_is_read() {
 
 #[tokio::test]
 async fn each_group_is_counted_by_transport() {
-    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let litequic = Litequic::demo(|_| {}).await;
     let classic = Client::to(&litequic).await;
     assert_eq!(classic.get("/status/204").await.status, 204);
     assert_eq!(litequic.sum(|worker| worker.tls.groups_quic_x25519.get()), 1);
@@ -213,7 +213,7 @@ impl ClientSessionStore for Hint {
 
 #[tokio::test]
 async fn a_hybrid_group_without_key_share_gets_one_hello_retry_request() {
-    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let litequic = Litequic::demo(|_| {}).await;
     let config = tls::config(&litequic.cert_pem, &["http/1.1"]);
     let mut hybrid = with_hybrid(&config, &litequic.cert_pem, rustls::DEFAULT_VERSIONS);
     hybrid.resumption = rustls::client::Resumption::store(Arc::new(Hint));
@@ -227,7 +227,7 @@ async fn a_hybrid_group_without_key_share_gets_one_hello_retry_request() {
 /// A second HelloRetryRequest would end the handshake (RFC 8446 §4.1.4).
 #[tokio::test]
 async fn over_quic_such_a_client_is_asked_for_the_hybrid_too() {
-    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let litequic = Litequic::demo(|_| {}).await;
     let mut tls = with_hybrid(&tls_config(&litequic.cert_pem), &litequic.cert_pem, &[&rustls::version::TLS13]);
     tls.resumption = rustls::client::Resumption::store(Arc::new(Hint));
     let quic = Quic::with_config(litequic.address, "localhost", over_quic(tls)).await.unwrap();

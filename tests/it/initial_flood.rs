@@ -56,7 +56,7 @@ async fn nothing_is_held(litequic: &Litequic) {
 
 #[tokio::test]
 async fn a_flood_of_initials_brings_retries_and_real_clients_still_get_in() {
-    let litequic = Litequic::start(origin::demo().await, |config| {
+    let litequic = Litequic::demo(|config| {
         config.limits.retry_handshakes = 8;
         config.timeouts.handshake = Duration::from_secs(2);
     })
@@ -82,7 +82,7 @@ async fn a_flood_of_initials_brings_retries_and_real_clients_still_get_in() {
 
 #[tokio::test]
 async fn a_flood_takes_at_most_seven_eighths_of_max_handshakes() {
-    let litequic = Litequic::start(origin::demo().await, |config| {
+    let litequic = Litequic::demo(|config| {
         config.limits.max_handshakes = 8;
         config.timeouts.handshake = Duration::from_secs(2);
     })
@@ -116,7 +116,7 @@ async fn a_flood_takes_at_most_seven_eighths_of_max_handshakes() {
 
 #[tokio::test]
 async fn validated_clients_without_a_handshake_are_bounded_and_expire() {
-    let litequic = Litequic::start(origin::demo().await, |config| {
+    let litequic = Litequic::demo(|config| {
         config.limits.retry_handshakes = 0;
         config.limits.max_handshakes = 4;
         config.timeouts.handshake = Duration::from_secs(1);
@@ -213,7 +213,7 @@ async fn small_datagrams_to_the_id_that_a_client_chose_buy_nothing() {
 
 #[tokio::test]
 async fn an_initial_to_an_id_like_litequic_s_own_is_not_answered() {
-    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let litequic = Litequic::demo(|_| {}).await;
     let mut stranger = Stranger::of(&litequic).await;
     // First byte, generation, worker; chosen so, small datagrams would pass for those of a client that was answered.
     let own = [&[0xef, 0, 0][..], &[7; 13]].concat();
@@ -238,7 +238,7 @@ async fn the_limit_of_what_is_sent_is_rounded_up_to_one_datagram() {
 
 #[tokio::test]
 async fn initials_in_small_datagrams_are_not_answered() {
-    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let litequic = Litequic::demo(|_| {}).await;
     let mut stranger = Stranger::of(&litequic).await;
     for size in [0, 300, 600, 1000, FULL - 1] {
         let datagram = stranger.packet(&Initial { size, ..Initial::to(&fresh_id()) });
@@ -255,8 +255,8 @@ async fn initials_in_small_datagrams_are_not_answered() {
 
 #[tokio::test]
 async fn retry_refusal_and_version_negotiation_are_smaller_than_their_cause() {
-    let retrying = Litequic::start(origin::demo().await, |config| config.limits.retry_handshakes = 0).await;
-    let full = Litequic::start(origin::demo().await, |config| config.limits.max_connections = 0).await;
+    let retrying = Litequic::demo(|config| config.limits.retry_handshakes = 0).await;
+    let full = Litequic::demo(|config| config.limits.max_connections = 0).await;
     for (what, litequic) in [("a Retry", &retrying), ("CONNECTION_REFUSED", &full)] {
         let mut stranger = Stranger::of(litequic).await;
         stranger.send(&stranger.packet(&Initial::to(&fresh_id()))).await;
@@ -284,7 +284,7 @@ async fn retry_refusal_and_version_negotiation_are_smaller_than_their_cause() {
 #[tokio::test]
 async fn every_unsupported_version_gets_version_negotiation() {
     const VERSION_2: u32 = 0x6b33_43cf;
-    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let litequic = Litequic::demo(|_| {}).await;
     let mut stranger = Stranger::of(&litequic).await;
     let packet = |first: u8, version: u32, destination: &[u8], source: &[u8], size: usize| {
         let mut packet =
@@ -324,7 +324,7 @@ async fn every_unsupported_version_gets_version_negotiation() {
 
 #[tokio::test]
 async fn a_stateless_reset_is_smaller_than_what_it_answers() {
-    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let litequic = Litequic::demo(|_| {}).await;
     let mut stranger = Stranger::of(&litequic).await;
     let mut answered = 0;
     for size in (1..100).chain([200, 500, 1000, FULL, 1400]) {
@@ -343,7 +343,7 @@ async fn a_stateless_reset_is_smaller_than_what_it_answers() {
 
 #[tokio::test]
 async fn a_retry_token_is_valid_once_for_its_address() {
-    let litequic = Litequic::start(origin::demo().await, |config| config.limits.retry_handshakes = 0).await;
+    let litequic = Litequic::demo(|config| config.limits.retry_handshakes = 0).await;
     let mut stranger = Stranger::of(&litequic).await;
     let Retry { id, token } = stranger.retry().await;
     let held = || litequic.sum(|worker| worker.quic.connections_held.get());
@@ -381,7 +381,7 @@ async fn a_retry_token_is_valid_once_for_its_address() {
 /// s2n-quic adopts the ID that comes with a valid token, whatever it is.
 #[tokio::test]
 async fn a_token_is_good_for_the_id_of_its_retry_alone() {
-    let litequic = Litequic::start(origin::demo().await, |config| config.limits.retry_handshakes = 0).await;
+    let litequic = Litequic::demo(|config| config.limits.retry_handshakes = 0).await;
     let mut stranger = Stranger::of(&litequic).await;
     let Retry { id, token } = stranger.retry().await;
     assert_eq!(id.len(), 16);
@@ -492,10 +492,7 @@ fn junk(stranger: &Stranger) -> Vec<Vec<u8>> {
 
 #[tokio::test]
 async fn junk_of_every_kind_harms_nobody() {
-    let litequic = Litequic::start(origin::demo().await, |config| {
-        config.timeouts.handshake = Duration::from_secs(1);
-    })
-    .await;
+    let litequic = Litequic::demo(|config| config.timeouts.handshake = Duration::from_secs(1)).await;
     let served = Client::to(&litequic).await;
     let mut stranger = Stranger::of(&litequic).await;
     let all = junk(&stranger);
@@ -517,10 +514,7 @@ async fn junk_of_every_kind_harms_nobody() {
 
 #[tokio::test]
 async fn handshakes_that_are_given_up_give_their_slots_back() {
-    let litequic = Litequic::start(origin::demo().await, |config| {
-        config.timeouts.handshake = Duration::from_secs(1);
-    })
-    .await;
+    let litequic = Litequic::demo(|config| config.timeouts.handshake = Duration::from_secs(1)).await;
     let strangers = strangers(&litequic).await;
     for stranger in &strangers {
         stranger.send(&stranger.packet(&Initial::to(&fresh_id()))).await;

@@ -15,7 +15,7 @@ const DOWNLOAD: usize = 3_000_000;
 const UPLOAD: usize = 1_000_000;
 
 async fn start(litequic: LiteQuic) -> Litequic {
-    Litequic::start(origin::demo().await, |config| config.litequic = litequic).await
+    Litequic::demo(|config| config.litequic = litequic).await
 }
 
 /// A download and an upload, both whole.
@@ -160,7 +160,7 @@ async fn the_librarys_own_io_leaves_ours_alone() {
 #[tokio::test]
 async fn a_dual_stack_listener_replies_from_the_destination_address() {
     for io in every_io() {
-        let litequic = Litequic::start(origin::demo().await, |config| {
+        let litequic = Litequic::demo(|config| {
             config.listen.udp = vec![(Ipv6Addr::UNSPECIFIED, 0).into()];
             config.litequic.io = io;
         })

@@ -14,24 +14,20 @@ use quinn::VarInt;
 #[tokio::test]
 async fn max_streams_lets_the_client_wait() {
     let script = Script::new().await;
-    beside_a_bystander(
-        script.address,
-        |config| config.limits.max_streams = 2,
-        async |litequic, bystander| {
-            let client = Raw::to(litequic).await;
-            let (mut first, mut second) = (client.open(&raw::get()).await, client.open(&raw::get()).await);
-            let mut peer = script.accept().await;
-            peer.head().await;
-            assert!(client.quic.connection.open_bi().now_or_never().is_none(), "a third stream was allowed");
-            bystander.goes_on().await;
-            first.finish();
-            peer.say(Always::EMPTY_200).await;
-            assert_eq!(first.outcome().await.status(), 200);
-            let third = client.open(&raw::get()).await;
-            second.finish();
-            drop((second, third));
-        },
-    )
+    let edit = |config: &mut Config| config.limits.max_streams = 2;
+    beside_a_bystander(script.address, edit, async |litequic, bystander| {
+        let client = Raw::to(litequic).await;
+        let (mut first, mut second) = (client.open(&raw::get()).await, client.open(&raw::get()).await);
+        let mut peer = script.accept_request().await;
+        assert!(client.quic.connection.open_bi().now_or_never().is_none(), "a third stream was allowed");
+        bystander.goes_on().await;
+        first.finish();
+        peer.say(Always::EMPTY_200).await;
+        assert_eq!(first.outcome().await.status(), 200);
+        let third = client.open(&raw::get()).await;
+        second.finish();
+        drop((second, third));
+    })
     .await;
 }
 
@@ -39,19 +35,16 @@ async fn max_streams_lets_the_client_wait() {
 async fn max_requests_ends_the_connection_in_order() {
     let always = Always::new(Always::EMPTY_200).await;
     let limit = u64::try_from(A_CONNECTION_S).unwrap() + 1;
-    beside_a_bystander(
-        always.address,
-        |config| config.limits.max_requests = limit,
-        async |litequic, _| {
-            let client = Client::to(litequic).await;
-            for _ in 0..limit {
-                assert_eq!(client.get("/").await.status, 200);
-            }
-            let ended = client.ended().await;
-            assert!(ended.is_h3_no_error(), "{ended}");
-            counts(litequic, "limit_requests", |worker| worker.shared.limit_requests.get(), 1).await;
-        },
-    )
+    let edit = |config: &mut Config| config.limits.max_requests = limit;
+    beside_a_bystander(always.address, edit, async |litequic, _| {
+        let client = Client::to(litequic).await;
+        for _ in 0..limit {
+            assert_eq!(client.get("/").await.status, 200);
+        }
+        let ended = client.ended().await;
+        assert!(ended.is_h3_no_error(), "{ended}");
+        counts(litequic, "limit_requests", |worker| worker.shared.limit_requests.get(), 1).await;
+    })
     .await;
 }
 
@@ -105,8 +98,7 @@ async fn statuses(litequic: &Litequic, more: &[(&str, &str)]) -> [u16; 3] {
 
 #[tokio::test]
 async fn max_headers_holds_over_each_protocol_with_cookies_as_one_field() {
-    let origin = Always::new(Always::EMPTY_200).await;
-    let litequic = Litequic::start(origin.address, |config| config.limits.max_headers = 30).await;
+    let (_origin, litequic) = Always::behind_litequic(Always::EMPTY_200, |config| config.limits.max_headers = 30).await;
     let (field, cookie) = (("x", "y"), ("cookie", "name=value"));
     for (fields, cookies, status) in [
         (0, 0, 200),
@@ -127,22 +119,19 @@ async fn max_headers_holds_over_each_protocol_with_cookies_as_one_field() {
 #[tokio::test]
 async fn max_body_bytes_is_413() {
     let script = Script::new().await;
-    beside_a_bystander(
-        script.address,
-        |config| {
-            config.limits.max_body_bytes = Some(10);
-            config.limits.max_lingering_bytes = 0;
-        },
-        async |litequic, _| {
-            let client = Raw::to(litequic).await;
-            let mut known = client.open(&raw::with("POST", &[("content-length", "11")])).await;
-            assert_eq!(known.outcome().await.status(), 413);
-            let mut unknown = client.open(&[raw::with("POST", &[]), raw::data("12345678901")].concat()).await;
-            assert_eq!(unknown.outcome().await.status(), 413);
-            assert_eq!(unknown.stopped().await, Some(ErrorCode::NoError.wire_value()));
-            counts(litequic, "limit_body_bytes", |worker| worker.proxy.limit_body_bytes.get(), 2).await;
-        },
-    )
+    let edit = |config: &mut Config| {
+        config.limits.max_body_bytes = Some(10);
+        config.limits.max_lingering_bytes = 0;
+    };
+    beside_a_bystander(script.address, edit, async |litequic, _| {
+        let client = Raw::to(litequic).await;
+        let mut known = client.open(&raw::with("POST", &[("content-length", "11")])).await;
+        assert_eq!(known.outcome().await.status(), 413);
+        let mut unknown = client.open(&[raw::with("POST", &[]), raw::data("12345678901")].concat()).await;
+        assert_eq!(unknown.outcome().await.status(), 413);
+        assert_eq!(unknown.stopped().await, Some(ErrorCode::NoError.wire_value()));
+        counts(litequic, "limit_body_bytes", |worker| worker.proxy.limit_body_bytes.get(), 2).await;
+    })
     .await;
 }
 
@@ -159,8 +148,7 @@ async fn an_upload_that_is_not_read_waits_within_the_receive_buffers() {
     beside_a_bystander(script.address, edit, async |litequic, bystander| {
         let client = Raw::to(litequic).await;
         let mut exchange = client.open(&raw::with("POST", &[("content-length", "1000000000")])).await;
-        let mut peer = script.accept().await;
-        peer.head().await;
+        let mut peer = script.accept_request().await;
         exchange.send(&[raw::varint(raw::DATA), raw::varint(1_000_000_000)].concat()).await;
         let mut written = 0;
         while let Ok(wrote) = timeout(SHORT, exchange.send.write(&[7; CHUNK])).await {
@@ -208,34 +196,29 @@ async fn what_an_event_stream_held_is_given_back_between_two_events() {
     /// A train is all that its answers take.
     const BYSTANDER_S: u64 = 16 * 1024;
     let script = Script::new().await;
-    beside_a_bystander(
-        script.address,
-        |_| {},
-        async |litequic, bystander| {
-            let client = Client::to(litequic).await;
-            let mut stream = client.open(client.request(Method::GET, "/")).await;
-            stream.finish().await.unwrap();
-            let mut peer = script.accept().await;
-            peer.head().await;
-            let burst = "x".repeat(1_000_000);
-            peer.say(format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nF4240\r\n{burst}\r\n")).await;
-            within("the header", stream.recv_response()).await.unwrap();
-            let mut read = 0;
-            while read < 1_000_000 {
-                let chunk = within("the burst", stream.recv_data()).await.unwrap();
-                read += bytes::Buf::remaining(&chunk.expect("more"));
-            }
-            // The gauge is set twice a second: its first value is old.
-            let held = |worker: &WorkerMetrics| worker.worker.send_buffered.get();
-            litequic.wait_until("the burst is held", held, |held| held > BYSTANDER_S).await;
-            litequic.wait_until("it is given back", held, |held| held <= BYSTANDER_S).await;
-            bystander.goes_on().await;
-            assert!(litequic.sum(|worker| worker.shared.requests_open.get()) >= 1);
-            peer.say("5\r\nevent\r\n0\r\n\r\n").await;
-            let event = within("an event", stream.recv_data()).await.unwrap();
-            assert_eq!(bytes::Buf::remaining(&event.expect("an event")), 5);
-        },
-    )
+    beside_a_bystander(script.address, defaults, async |litequic, bystander| {
+        let client = Client::to(litequic).await;
+        let mut stream = client.open(client.request(Method::GET, "/")).await;
+        stream.finish().await.unwrap();
+        let mut peer = script.accept_request().await;
+        let burst = "x".repeat(1_000_000);
+        peer.say(format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nF4240\r\n{burst}\r\n")).await;
+        within("the header", stream.recv_response()).await.unwrap();
+        let mut read = 0;
+        while read < 1_000_000 {
+            let chunk = within("the burst", stream.recv_data()).await.unwrap();
+            read += bytes::Buf::remaining(&chunk.expect("more"));
+        }
+        // The gauge is set twice a second: its first value is old.
+        let held = |worker: &WorkerMetrics| worker.worker.send_buffered.get();
+        litequic.wait_until("the burst is held", held, |held| held > BYSTANDER_S).await;
+        litequic.wait_until("it is given back", held, |held| held <= BYSTANDER_S).await;
+        bystander.goes_on().await;
+        assert!(litequic.sum(|worker| worker.shared.requests_open.get()) >= 1);
+        peer.say("5\r\nevent\r\n0\r\n\r\n").await;
+        let event = within("an event", stream.recv_data()).await.unwrap();
+        assert_eq!(bytes::Buf::remaining(&event.expect("an event")), 5);
+    })
     .await;
 }
 
@@ -269,45 +252,41 @@ async fn a_full_pool_queues_and_a_full_queue_or_timeout_gets_503() {
 #[tokio::test]
 async fn floods_of_what_says_nothing_close_the_connection_as_excessive_load() {
     let always = Always::new(Always::EMPTY_200).await;
-    beside_a_bystander(
-        always.address,
-        |_| {},
-        async |litequic, bystander| {
-            let mut closed = 0;
-            let mut check = async |client: Raw| {
-                assert_eq!(client.quic.closed().await, ErrorCode::ExcessiveLoad.wire_value());
-                closed += 1;
-                counts(litequic, "excessive_load", |worker| worker.http3.limit_excessive_load.get(), closed).await;
-                bystander.goes_on().await;
-            };
+    beside_a_bystander(always.address, defaults, async |litequic, bystander| {
+        let mut closed = 0;
+        let mut check = async |client: Raw| {
+            assert_eq!(client.quic.closed().await, ErrorCode::ExcessiveLoad.wire_value());
+            closed += 1;
+            counts(litequic, "excessive_load", |worker| worker.http3.limit_excessive_load.get(), closed).await;
+            bystander.goes_on().await;
+        };
 
+        let client = Raw::to(litequic).await;
+        for _ in 0..=1_000 {
+            let Ok(mut stream) = within("a stream", client.quic.connection.open_uni()).await else { break };
+            // Errors mean that litequic has stopped the stream, or closed.
+            let _ = stream.write_all(&raw::varint(RESERVED)).await;
+            let _ = stream.finish();
+        }
+        check(client).await;
+
+        for frame in [raw::data(""), raw::frame(RESERVED, "x")] {
             let client = Raw::to(litequic).await;
-            for _ in 0..=1_000 {
-                let Ok(mut stream) = within("a stream", client.quic.connection.open_uni()).await else { break };
-                // Errors mean that litequic has stopped the stream, or closed.
-                let _ = stream.write_all(&raw::varint(RESERVED)).await;
-                let _ = stream.finish();
-            }
+            let exchange = client.open(&[raw::with("POST", &[]), frame.repeat(129)].concat()).await;
             check(client).await;
+            drop(exchange);
+        }
 
-            for frame in [raw::data(""), raw::frame(RESERVED, "x")] {
-                let client = Raw::to(litequic).await;
-                let exchange = client.open(&[raw::with("POST", &[]), frame.repeat(129)].concat()).await;
-                check(client).await;
-                drop(exchange);
-            }
+        let mut client = Raw::to(litequic).await;
+        client.control().write_all(&raw::frame(RESERVED, "").repeat(1_025)).await.unwrap();
+        check(client).await;
 
-            let mut client = Raw::to(litequic).await;
-            client.control().write_all(&raw::frame(RESERVED, "").repeat(1_025)).await.unwrap();
-            check(client).await;
-
-            let client = Raw::bare(litequic).await;
-            let settings: Vec<u8> = (0..300_u64).flat_map(|n| [raw::varint(0x1000 + n), vec![0]].concat()).collect();
-            let control = client.uni(&[vec![0x00], raw::frame(SETTINGS, settings)].concat()).await;
-            check(client).await;
-            drop(control);
-        },
-    )
+        let client = Raw::bare(litequic).await;
+        let settings: Vec<u8> = (0..300_u64).flat_map(|n| [raw::varint(0x1000 + n), vec![0]].concat()).collect();
+        let control = client.uni(&[vec![0x00], raw::frame(SETTINGS, settings)].concat()).await;
+        check(client).await;
+        drop(control);
+    })
     .await;
 }
 
@@ -318,21 +297,17 @@ async fn a_response_s_header_beyond_its_bounds_is_a_502() {
     let endless = format!("HTTP/1.1 200 OK\r\na: {}", "b".repeat(1 << 20));
     for answer in [many, large, endless] {
         let script = Script::new().await;
-        beside_a_bystander(
-            script.address,
-            |_| {},
-            async |litequic, _| {
-                let client = Raw::to(litequic).await;
-                let (mut exchange, mut peer) = client.asked_at(&script).await;
-                // An error means that litequic has closed.
-                let _ = AsyncWriteExt::write_all(&mut peer.stream, answer.as_bytes()).await;
-                let response = exchange.outcome().await.response();
-                assert_eq!(response.fields.status(), 502);
-                assert!(response.fields.get("proxy-status").unwrap().contains("http_response_header_section_size"));
-                counts(litequic, "limit_response_header", |worker| worker.proxy.limit_response_header.get(), 1).await;
-                counts(litequic, "origin_errors", |worker| worker.proxy.origin_errors.get(), 1).await;
-            },
-        )
+        beside_a_bystander(script.address, defaults, async |litequic, _| {
+            let client = Raw::to(litequic).await;
+            let (mut exchange, mut peer) = client.asked_at(&script).await;
+            // An error means that litequic has closed.
+            let _ = AsyncWriteExt::write_all(&mut peer.stream, answer.as_bytes()).await;
+            let response = exchange.outcome().await.response();
+            assert_eq!(response.fields.status(), 502);
+            assert!(response.fields.get("proxy-status").unwrap().contains("http_response_header_section_size"));
+            counts(litequic, "limit_response_header", |worker| worker.proxy.limit_response_header.get(), 1).await;
+            counts(litequic, "origin_errors", |worker| worker.proxy.origin_errors.get(), 1).await;
+        })
         .await;
     }
 }
@@ -340,19 +315,15 @@ async fn a_response_s_header_beyond_its_bounds_is_a_502() {
 #[tokio::test]
 async fn interim_responses_beyond_those_that_wait_are_dropped() {
     let script = Script::new().await;
-    beside_a_bystander(
-        script.address,
-        |_| {},
-        async |litequic, _| {
-            let client = Raw::to(litequic).await;
-            let (mut exchange, mut peer) = client.asked_at(&script).await;
-            let flood = "HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n".repeat(1_000);
-            peer.say(flood + "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello").await;
-            let response = exchange.outcome().await.response();
-            assert_eq!((response.fields.status(), &*response.body), (200, &b"hello"[..]));
-            assert!((1..1_000).contains(&response.interim.len()), "{}", response.interim.len());
-        },
-    )
+    beside_a_bystander(script.address, defaults, async |litequic, _| {
+        let client = Raw::to(litequic).await;
+        let (mut exchange, mut peer) = client.asked_at(&script).await;
+        let flood = "HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n".repeat(1_000);
+        peer.say(flood + "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello").await;
+        let response = exchange.outcome().await.response();
+        assert_eq!((response.fields.status(), &*response.body), (200, &b"hello"[..]));
+        assert!((1..1_000).contains(&response.interim.len()), "{}", response.interim.len());
+    })
     .await;
 }
 
@@ -366,30 +337,24 @@ async fn a_header_larger_than_the_client_takes_is_not_sent() {
          HTTP/1.1 200 OK\r\nx: {large}\r\nContent-Length: 5\r\n\r\nhello"
     );
     let always = Always::new(answer).await;
-    beside_a_bystander(
-        always.address,
-        |_| {},
-        async |litequic, _| {
-            for (size, expected) in [(2_000, Some(200)), (400, Some(502)), (40, None)] {
-                let client = Raw::bare(litequic).await;
-                let control = client.uni(&limited(size)).await;
-                // Answered on the same connection afterwards: by then the settings were read.
-                client.ask(&raw::headers(&raw::pseudo("OPTIONS", "a"))).await;
-                let outcome = client.ask(&raw::get()).await;
-                match expected {
-                    Some(status) => assert_eq!(outcome.status(), status),
-                    None => assert_eq!(outcome, Outcome::Reset(ErrorCode::InternalError.wire_value())),
-                }
-                if let Outcome::Response(response) = outcome {
-                    assert_eq!(response.interim.len(), usize::from(size > 1_000));
-                }
-                drop(control);
+    beside_a_bystander(always.address, defaults, async |litequic, _| {
+        for (size, expected) in [(2_000, Some(200)), (400, Some(502)), (40, None)] {
+            let client = Raw::bare(litequic).await;
+            let control = client.uni(&limited(size)).await;
+            // Answered on the same connection afterwards: by then the settings were read.
+            client.ask(&raw::request("OPTIONS", "a")).await;
+            let outcome = client.ask(&raw::get()).await;
+            match expected {
+                Some(status) => assert_eq!(outcome.status(), status),
+                None => assert_eq!(outcome, Outcome::Reset(ErrorCode::InternalError.wire_value())),
             }
-            litequic
-                .wait_until("client_header", |worker| worker.http3.limit_client_header.get(), |count| count >= 4)
-                .await;
-        },
-    )
+            if let Outcome::Response(response) = outcome {
+                assert_eq!(response.interim.len(), usize::from(size > 1_000));
+            }
+            drop(control);
+        }
+        litequic.wait_until("client_header", |worker| worker.http3.limit_client_header.get(), |count| count >= 4).await;
+    })
     .await;
 }
 
@@ -397,23 +362,20 @@ async fn a_header_larger_than_the_client_takes_is_not_sent() {
 async fn a_header_or_unknown_frame_of_a_gigabyte_is_not_buffered() {
     const STREAMED: usize = 8 << 20;
     let always = Always::new(Always::EMPTY_200).await;
-    beside_a_bystander(
-        always.address,
-        |config| config.limits.max_lingering_bytes = 1_000_000,
-        async |litequic, bystander| {
-            let client = Raw::to(litequic).await;
-            let mut header = client.open(&[raw::varint(HEADERS), raw::varint(1 << 30)].concat()).await;
-            assert_eq!(header.outcome().await.status(), 431);
-            header.send(&vec![0; STREAMED]).await; // an error once it is stopped
-            assert_eq!(header.stopped().await, Some(ErrorCode::NoError.wire_value()));
+    let edit = |config: &mut Config| config.limits.max_lingering_bytes = 1_000_000;
+    beside_a_bystander(always.address, edit, async |litequic, bystander| {
+        let client = Raw::to(litequic).await;
+        let mut header = client.open(&[raw::varint(HEADERS), raw::varint(1 << 30)].concat()).await;
+        assert_eq!(header.outcome().await.status(), 431);
+        header.send(&vec![0; STREAMED]).await; // an error once it is stopped
+        assert_eq!(header.stopped().await, Some(ErrorCode::NoError.wire_value()));
 
-            let mut unknown = client.open(&[raw::varint(RESERVED), raw::varint(1 << 30)].concat()).await;
-            unknown.send(&vec![0; STREAMED]).await; // taken, and dropped: flow control lets it pass
-            bystander.goes_on().await;
-            unknown.send.reset(VarInt::from_u32(0x10c)).unwrap();
-            assert_eq!(client.ask(&raw::get()).await.status(), 200);
-            assert_eq!(always.seen().matches("HTTP/1.1").count(), 1, "the origin heard of the good one alone");
-        },
-    )
+        let mut unknown = client.open(&[raw::varint(RESERVED), raw::varint(1 << 30)].concat()).await;
+        unknown.send(&vec![0; STREAMED]).await; // taken, and dropped: flow control lets it pass
+        bystander.goes_on().await;
+        unknown.send.reset(VarInt::from_u32(0x10c)).unwrap();
+        assert_eq!(client.ask(&raw::get()).await.status(), 200);
+        assert_eq!(always.seen().matches("HTTP/1.1").count(), 1, "the origin heard of the good one alone");
+    })
     .await;
 }

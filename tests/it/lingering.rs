@@ -83,10 +83,7 @@ async fn curl_sees_the_answer_to_an_upload_by_http1_and_by_http2() {
     let (ca, body) = (folder.path().join("ca.pem"), folder.path().join("body"));
     fs::write(&body, vec![b'x'; 20_000_000]).unwrap();
     for (method, path, status) in EARLY {
-        let litequic = Litequic::start(origin::demo().await, |config| {
-            config.limits.max_body_bytes = (status == 413).then_some(1000);
-        })
-        .await;
+        let litequic = Litequic::demo(|config| config.limits.max_body_bytes = (status == 413).then_some(1000)).await;
         fs::write(&ca, &litequic.cert_pem).unwrap();
         for protocol in ["--http1.1", "--http2"] {
             for known in [true, false] {
@@ -115,8 +112,7 @@ async fn curl_sees_the_answer_to_an_upload_by_http1_and_by_http2() {
                 assert_eq!((&*said.0, &*said.1), (&*status.to_string(), ""), "{protocol}, known {known}");
             }
         }
-        litequic.wait_until_idle().await;
-        litequic.stop().await;
+        litequic.stop_when_idle().await;
     }
 }
 
@@ -204,7 +200,7 @@ async fn an_unread_http1_upload_is_discarded_up_to_the_limit() {
 
 #[tokio::test]
 async fn a_stalled_upload_ends_at_its_timeout() {
-    let litequic = Litequic::start(origin::demo().await, |config| {
+    let litequic = Litequic::demo(|config| {
         config.limits.max_body_bytes = Some(1000);
         config.timeouts.lingering = Duration::from_millis(300);
     })
@@ -239,8 +235,7 @@ async fn with_a_limit_of_0_an_upload_is_stopped_at_once() {
 /// What a client still sends holds no connection open that drains for longer than it may.
 #[tokio::test]
 async fn a_drain_waits_for_what_is_discarded() {
-    let script = Script::new().await;
-    let litequic = Litequic::start(script.address, |config| {
+    let (_script, litequic) = Script::behind_litequic(|config| {
         config.limits.max_body_bytes = Some(1000);
         config.timeouts.lingering = Duration::from_secs(2);
     })

@@ -11,7 +11,6 @@ use litequic_config::Network;
 use quinn::crypto::rustls::QuicClientConfig;
 use sha2::{Digest, Sha256};
 use std::sync::atomic::Ordering::Relaxed;
-use tokio::task::yield_now;
 
 /// Bytes of a transfer: a few thousand datagrams.
 const SIZE: usize = 2_000_000;
@@ -76,7 +75,7 @@ fn chance(of: impl FnOnce(&mut Way)) -> Way {
 /// Transfers both ways with small requests beside them, over a link that is `way` in both directions; `count` is what
 /// it must have done.
 async fn transfer_over(way: Way, count: fn(&Counts) -> u64) {
-    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let litequic = Litequic::demo(|_| {}).await;
     let link = Link::between(litequic.address, Faults::both(way));
     let client = connect(&litequic, &link).await;
     let all = future::join3(download(&client), upload(&client), small_requests(&client));
@@ -170,7 +169,7 @@ async fn move_within_an_upload(client: &Client, link: &Link) {
 
 #[tokio::test]
 async fn nat_rebinding_does_not_interrupt_downloads_or_uploads() {
-    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let litequic = Litequic::demo(|_| {}).await;
     let link = Link::between(litequic.address, Faults::default());
     let client = connect_to_move(&litequic, &link).await;
     for _ in 0..2 {
@@ -184,7 +183,7 @@ async fn nat_rebinding_does_not_interrupt_downloads_or_uploads() {
 
 #[tokio::test]
 async fn the_origin_is_told_the_address_to_which_a_client_has_moved() {
-    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let litequic = Litequic::demo(|_| {}).await;
     let link = Link::between(litequic.address, Faults::default());
     let client = connect_to_move(&litequic, &link).await;
     let forwarded = async || client.get("/headers").await.text().to_owned();
@@ -200,9 +199,8 @@ async fn the_origin_is_told_the_address_to_which_a_client_has_moved() {
 
 #[tokio::test]
 async fn an_unvalidated_address_is_neither_reported_nor_trusted() {
-    let origin = Script::new().await;
-    let litequic = Litequic::start(origin.address, |config| {
-        config.trusted_proxies = vec![Network { address: [127, 0, 0, 2].into(), prefix: 32 }];
+    let (origin, litequic) = Script::behind_litequic(|config| {
+        config.trusted_proxies = vec![Network { address: [127, 0, 0, 2].into(), prefix: 32 }]
     })
     .await;
     let link = Link::between(litequic.address, Faults::default());
@@ -210,12 +208,7 @@ async fn an_unvalidated_address_is_neither_reported_nor_trusted() {
     // Nothing comes back any more, as for an attacker that forges a source address; what was sent arrives.
     link.deafen(true);
     link.rebind_to(Ipv4Addr::new(127, 0, 0, 2));
-    within("the move", async {
-        while link.moves() == 0 {
-            yield_now().await;
-        }
-    })
-    .await;
+    until("the move", async || link.moves() != 0).await;
     let request = client.request(Method::GET, "/").header("x-forwarded-for", "192.0.2.1");
     let mut stream = client.open(request).await;
     stream.finish().await.unwrap();
@@ -227,7 +220,7 @@ async fn an_unvalidated_address_is_neither_reported_nor_trusted() {
 #[tokio::test]
 async fn a_silence_shorter_than_the_idle_timeout_ends_nothing() {
     let idle = Duration::from_secs(3);
-    let litequic = Litequic::start(origin::demo().await, |config| config.timeouts.idle = idle).await;
+    let litequic = Litequic::demo(|config| config.timeouts.idle = idle).await;
     let link = Link::between(litequic.address, Faults::default());
     let client = connect(&litequic, &link).await;
     small_requests(&client).await;
@@ -248,15 +241,13 @@ async fn a_client_behind_a_dead_link_times_out_and_cancels_its_request() {
     let client = connect(&litequic, &link).await;
     let mut stream = client.open(client.request(Method::GET, "/")).await;
     stream.finish().await.unwrap();
-    let mut peer = origin.accept().await;
-    peer.head().await;
+    let mut peer = origin.accept_request().await;
     assert_eq!(litequic.sum(|worker| worker.http3.connections_open.get()), 1);
     link.cut(true);
     assert_eq!(peer.rest().await, "");
     litequic.wait_until("connections_open = 0", |worker| worker.http3.connections_open.get(), |open| open == 0).await;
     litequic.wait_until("connections_held = 0", |worker| worker.quic.connections_held.get(), |held| held == 0).await;
-    litequic.wait_until_idle().await;
-    litequic.stop().await;
+    litequic.stop_when_idle().await;
 }
 
 fn these(numbers: &[u64]) -> Which {
@@ -288,7 +279,7 @@ async fn handshakes_over(litequic: &Litequic, table: &[(&str, Faults)]) {
 
 #[tokio::test]
 async fn a_handshake_survives_lost_doubled_and_reordered_flights() {
-    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let litequic = Litequic::demo(|_| {}).await;
     let doubled = Way { duplicate: these(&[0, 1, 2, 3]), ..Way::default() };
     let reordered = Way { hold: these(&[0, 2]), ..Way::default() };
     let corrupted = Way { corrupt: these(&[0, 1]), ..Way::default() };
@@ -311,7 +302,7 @@ async fn a_handshake_survives_lost_doubled_and_reordered_flights() {
 
 #[tokio::test]
 async fn a_handshake_with_a_retry_survives_losses() {
-    let litequic = Litequic::start(origin::demo().await, |config| config.limits.retry_handshakes = 0).await;
+    let litequic = Litequic::demo(|config| config.limits.retry_handshakes = 0).await;
     let doubled = Way { duplicate: these(&[0, 1, 2, 3]), ..Way::default() };
     let table = [
         ("the client's first datagram is lost", losing(&[0], &[])),
@@ -336,7 +327,7 @@ async fn connect_with_a_large_hello(litequic: &Litequic, address: SocketAddr) ->
 
 #[tokio::test]
 async fn a_client_hello_of_two_datagrams_survives_reordering_and_loss() {
-    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let litequic = Litequic::demo(|_| {}).await;
     let up = |way| Faults { up: way, ..Faults::default() };
     let table = [
         ("in order", Faults::default()),
@@ -358,7 +349,7 @@ async fn a_client_hello_of_two_datagrams_survives_reordering_and_loss() {
 
 #[tokio::test]
 async fn a_client_hello_of_two_datagrams_is_taken_after_a_retry() {
-    let litequic = Litequic::start(origin::demo().await, |config| config.limits.retry_handshakes = 0).await;
+    let litequic = Litequic::demo(|config| config.limits.retry_handshakes = 0).await;
     for hold in [these(&[]), these(&[0]), these(&[2])] {
         let link = Link::between(litequic.address, Faults { up: Way { hold, ..Way::default() }, ..Faults::default() });
         let client = connect_with_a_large_hello(&litequic, link.address).await;

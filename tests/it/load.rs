@@ -18,8 +18,8 @@ fn two_workers(config: &mut Config) {
 #[tokio::test]
 async fn of_thousands_of_requests_none_is_lost() {
     let body: String = (b'a'..=b'z').cycle().take(1024).map(char::from).collect();
-    let origin = Always::new(format!("HTTP/1.1 200 OK\r\nContent-Length: 1024\r\n\r\n{body}")).await;
-    let litequic = Litequic::start(origin.address, two_workers).await;
+    let (_origin, litequic) =
+        Always::behind_litequic(format!("HTTP/1.1 200 OK\r\nContent-Length: 1024\r\n\r\n{body}"), two_workers).await;
     let clients = future::join_all((0..CONNECTIONS).map(|_| Client::to(&litequic))).await;
     future::join_all(clients.iter().map(async |client| {
         let mut left = usize::try_from(REQUESTS / CONNECTIONS).unwrap();
@@ -46,7 +46,7 @@ async fn of_thousands_of_requests_none_is_lost() {
 
 #[tokio::test]
 async fn idle_connections_stay_open_and_usable() {
-    let litequic = Litequic::start(origin::demo().await, two_workers).await;
+    let litequic = Litequic::demo(two_workers).await;
     let mut clients = Vec::new();
     for _ in 0..IDLE / 20 {
         clients.extend(future::join_all((0..20).map(|_| Client::to(&litequic))).await);

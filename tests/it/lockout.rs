@@ -82,7 +82,7 @@ impl Drop for Task {
 
 /// litequic with few places of each kind, so that an attack on all of them is quick.
 async fn start() -> Litequic {
-    Litequic::start(origin::demo().await, |config| {
+    Litequic::demo(|config| {
         config.sources.exempt.clear();
         config.admin.probes = Some((Ipv4Addr::LOCALHOST, 0).into());
         (config.limits.max_connections, config.limits.max_handshakes, config.limits.retry_handshakes) = (64, 32, 4);
@@ -141,11 +141,11 @@ async fn unserved(litequic: &Litequic, tries: usize) -> Vec<&'static str> {
 }
 
 fn get(path: &str) -> Vec<u8> {
-    fields(&[(":method", "GET"), (":scheme", "https"), (":authority", "localhost"), (":path", path)])
+    fields(&http2::pseudo("GET", path))
 }
 
 fn post(path: &str) -> Vec<u8> {
-    fields(&[(":method", "POST"), (":scheme", "https"), (":authority", "localhost"), (":path", path)])
+    fields(&http2::pseudo("POST", path))
 }
 
 async fn tcp(from: Ipv4Addr, server: SocketAddr) -> TcpStream {
@@ -264,7 +264,7 @@ async fn requests(
 
 /// Uploads of which a byte comes.
 async fn slow_uploads(litequic: &Litequic, sources: &[Ipv4Addr]) -> Held {
-    let three = [raw::headers(&raw::pseudo("POST", "/sink")), raw::data("a")].concat();
+    let three = [raw::request("POST", "/sink"), raw::data("a")].concat();
     let two = |stream| [frame(HEADERS, END_HEADERS, stream, &post("/sink")), frame(DATA, 0, stream, b"a")].concat();
     let one = b"POST /sink HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\na";
     requests(litequic, sources, 1 << 20, &three, two, one).await
@@ -281,7 +281,7 @@ async fn event_streams(litequic: &Litequic, sources: &[Ipv4Addr]) -> Held {
 }
 
 async fn gets(litequic: &Litequic, sources: &[Ipv4Addr], window: u32, path: &str) -> Held {
-    let three = raw::headers(&raw::pseudo("GET", path));
+    let three = raw::request("GET", path);
     let two = |stream| frame(HEADERS, END_HEADERS | END_STREAM, stream, &get(path));
     let one = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
     requests(litequic, sources, window, &three, two, one.as_bytes()).await
@@ -296,7 +296,7 @@ async fn slow_windows(litequic: &Litequic, sources: &[Ipv4Addr]) -> Held {
         if let Some(three) = over_quic(from, litequic, SLOW_WINDOW).await {
             for _ in streams.clone() {
                 let Ok((mut send, mut receive)) = three.quic.connection.open_bi().await else { break };
-                let _ = send.write_all(&raw::headers(&raw::pseudo("GET", BODY))).await;
+                let _ = send.write_all(&raw::request("GET", BODY)).await;
                 let _ = send.finish();
                 let reading = tokio::spawn(async move {
                     let (mut piece, mut seconds) = (vec![0; SLOW_RATE as usize], interval(Duration::from_secs(1)));
@@ -347,7 +347,7 @@ async fn resets(litequic: &Litequic, sources: &[Ipv4Addr]) -> Held {
         if let Some(three) = over_quic(from, litequic, 1 << 20).await {
             for _ in 0..each {
                 let Ok((mut send, mut receive)) = three.quic.connection.open_bi().await else { break };
-                let _ = send.write_all(&raw::headers(&raw::pseudo("GET", "/bytes/1000"))).await;
+                let _ = send.write_all(&raw::request("GET", "/bytes/1000")).await;
                 let _ = (send.reset(0_u32.into()), receive.stop(0_u32.into()));
             }
             held.push(Box::new(three));
@@ -501,7 +501,7 @@ async fn all_attacks_at_once_of_several_addresses_lock_nobody_out() {
 
 #[tokio::test]
 async fn one_address_uses_everything_while_no_other_waits() {
-    let litequic = Litequic::start(origin::demo().await, |config| config.sources.exempt.clear()).await;
+    let litequic = Litequic::demo(|config| config.sources.exempt.clear()).await;
     let clients = future::join_all((0..10).map(|_| Client::to(&litequic))).await;
     let answers = clients.iter().flat_map(|client| (0..100).map(|_| client.get("/slow/100")));
     let statuses: Vec<u16> = future::join_all(answers).await.iter().map(|answer| answer.status.as_u16()).collect();

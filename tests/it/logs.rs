@@ -76,12 +76,10 @@ impl Unread {
         command.envs(start.environment.iter().copied()).stdin(Stdio::null()).stdout(start.stdout).stderr(start.stderr);
         let child = command.spawn().unwrap();
         let unread = Self { child, _directory: directory, udp, tcp, probes, cert_pem: made.cert_pem };
-        let ready = async {
-            while tokio::net::TcpStream::connect(probes).await.is_err() || unread.ask("/readyz").await.0 != 200 {
-                sleep(Duration::from_millis(5)).await;
-            }
-        };
-        within("readiness", ready).await;
+        until("readiness", async || {
+            tokio::net::TcpStream::connect(probes).await.is_ok() && unread.ask("/readyz").await.0 == 200
+        })
+        .await;
         unread
     }
 
@@ -372,12 +370,7 @@ async fn logs_on_a_full_disk_drop_counted_lines() {
     let mut litequic = Unread::start(Start { more, ..Start::logging_to(full()) }).await;
     litequic.serves().await;
     for name in ["litequic_log_lines_total{result=\"lost\"}", "litequic_access_log_lost_lines_total"] {
-        let lost = async {
-            while litequic.count(name).await == 0 {
-                sleep(Duration::from_millis(5)).await;
-            }
-        };
-        within(name, lost).await;
+        until(name, async || litequic.count(name).await != 0).await;
     }
     litequic.serves().await;
     litequic.signal("TERM");
@@ -410,12 +403,7 @@ async fn a_blocked_standard_output_drops_counted_access_log_lines() {
     let start = Start { stdout: writer.into(), more, ..Start::logging_to(Stdio::null()) };
     let mut litequic = Unread::start(start).await;
     litequic.serves().await;
-    let lost = async {
-        while litequic.count("litequic_access_log_lost_lines_total").await < 2 {
-            sleep(Duration::from_millis(5)).await;
-        }
-    };
-    within("lost lines", lost).await;
+    until("lost lines", async || litequic.count("litequic_access_log_lost_lines_total").await >= 2).await;
     litequic.serves().await;
     litequic.signal("TERM");
     assert_eq!(litequic.ended().await.code(), Some(0));
@@ -447,12 +435,7 @@ async fn standard_output_that_takes_nothing_stops_neither_litequic_nor_the_demo(
     let directory = tempfile::tempdir().unwrap();
     let mut demo =
         Unread { child, _directory: directory, udp: address, tcp: address, probes: address, cert_pem: String::new() };
-    let begun = async {
-        while tokio::net::TcpStream::connect(address).await.is_err() {
-            sleep(Duration::from_millis(5)).await;
-        }
-    };
-    within("the demo", begun).await;
+    until("the demo", async || tokio::net::TcpStream::connect(address).await.is_ok()).await;
     // More lines than the pipe and the queue hold.
     let mut tls = Tls::connect(address, "localhost", credulous(&["http/1.1"])).await.unwrap();
     let path = "x".repeat(4000);

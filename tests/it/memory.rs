@@ -171,12 +171,7 @@ async fn the_process_compares_what_it_uses_with_the_limit() {
     let listen = format!("listen.tcp = \"{tcp}\"");
     let process = setup.start_with(origin, &format!("{listen}\nlimits.memory = \"none\"")).await;
     let is_at = async |step: u64| {
-        within("a step", async {
-            while setup.metric("litequic_memory_step").await != step {
-                sleep(Duration::from_millis(20)).await;
-            }
-        })
-        .await;
+        until("a step", async || setup.metric("litequic_memory_step").await == step).await;
     };
     is_at(0).await;
     let heavy = unread(setup.client().await, "/bytes/50000000").await;

@@ -129,7 +129,7 @@ async fn received(socket: &UdpSocket) -> usize {
 
 #[tokio::test]
 async fn a_spoofed_address_gets_at_most_one_datagram_for_each_received() {
-    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let litequic = Litequic::demo(|_| {}).await;
     let relay = Relay::before(&litequic).await;
     let mut transport = quinn::TransportConfig::default();
     transport.keep_alive_interval(Some(Duration::from_millis(50)));
@@ -171,7 +171,7 @@ async fn a_spoofed_address_gets_at_most_one_datagram_for_each_received() {
 #[tokio::test]
 async fn nat_rebinding_is_followed_although_migration_is_disabled() {
     for migration in [false, true] {
-        let litequic = Litequic::start(origin::demo().await, |config| config.listen.migration = migration).await;
+        let litequic = Litequic::demo(|config| config.listen.migration = migration).await;
         let tls = client_config(&ServerTrust::Insecure).unwrap();
         let observer = quic::Observer::default();
         let _connection = quic::connect_client(litequic.address, "localhost", tls, DEADLINE, &observer).await.unwrap();
@@ -207,7 +207,7 @@ async fn nat_rebinding_is_followed_although_migration_is_disabled() {
 #[tokio::test]
 async fn a_download_survives_migration_with_a_lost_path_response() {
     const BYTES: usize = 5_000_000;
-    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let litequic = Litequic::demo(|_| {}).await;
     let relay = Relay::before(&litequic).await;
     let mut transport = quinn::TransportConfig::default();
     // Probes of the MTU are large too.

@@ -79,7 +79,7 @@ impl AsyncUdpSocket for PausingSocket {
 async fn a_client_that_reads_in_turns_loses_few_datagrams() {
     // So many that what is lost before the first loss shows the size of the socket is a small part.
     const BYTES: usize = 120_000_000;
-    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let litequic = Litequic::demo(|_| {}).await;
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     // The kernel doubles what is requested (socket(7)).
     SockRef::from(&socket).set_recv_buffer_size(BUFFER / 2).unwrap();

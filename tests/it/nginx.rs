@@ -48,7 +48,7 @@ async fn files_of_every_size_arrive_whole() {
     let (tcp, over_tcp) = before(&nginx).await;
     let socket = nginx.socket();
     let (unix, over_unix) = edited(&nginx, |config| {
-        config.origins = config.origins.keys().map(|name| (name.clone(), OriginConfig::new(socket.clone()))).collect();
+        config.origins = config.origins.keys().map(|name| (name.clone(), OriginConfig::new(socket.clone()))).collect()
     })
     .await;
     for client in [&over_tcp, &over_unix] {
@@ -213,8 +213,7 @@ async fn nginx_may_refuse_an_upload_while_it_is_sent() {
         assert!(answer.text().contains("<center>nginx/"), "{answer:?}");
     }
     is_nginxs(&client.get("/nothing").await, 404);
-    litequic.wait_until_idle().await;
-    litequic.stop().await;
+    litequic.stop_when_idle().await;
 }
 
 #[tokio::test]

@@ -22,7 +22,7 @@ const DOWNGRADED: &[u8; 8] = b"DOWNGRD\x01";
 const EXTENDED_MASTER_SECRET: u16 = 23;
 
 async fn serving(min: TlsVersion) -> Litequic {
-    Litequic::start(origin::demo().await, |config| config.listen.tls_min = min).await
+    Litequic::demo(|config| config.listen.tls_min = min).await
 }
 
 /// A proxy with a certificate for each of `keys`, the first for clients that take any.
@@ -242,7 +242,7 @@ async fn curl_uses_http1_and_http2_over_tls_1_2() {
     let Some(curl) = needs::program("curl") else { return };
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("access.log");
-    let litequic = Litequic::start(origin::demo().await, |config| {
+    let litequic = Litequic::demo(|config| {
         config.listen.tls_min = TlsVersion::Tls12;
         config.listen.redirect = vec![([127, 0, 0, 1], 0).into()];
         config.access_log = AccessLog {

@@ -13,8 +13,6 @@ use tokio::{net::TcpListener, runtime::Builder, sync::oneshot};
 
 /// Requests that are always in flight, each on its own connection to litequic.
 const CLIENTS: usize = 12;
-/// Between two looks.
-const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// The demo's origin on a thread and a runtime of its own, so that it ends as a process does: at once, with every
 /// connection.
@@ -81,16 +79,6 @@ fn name(address: SocketAddr) -> ServerName {
 /// What `read` finds of the server at `address`, summed over all workers.
 pub(crate) fn of(litequic: &Litequic, address: SocketAddr, read: impl Fn(&ServerMetrics) -> u64) -> u64 {
     litequic.sum(|worker: &WorkerMetrics| read(&worker.proxy.servers.counters_for(&name(address))))
-}
-
-/// Waits until `condition` holds.
-pub(crate) async fn until(what: &str, condition: impl AsyncFn() -> bool) {
-    let holds = async {
-        while !condition().await {
-            sleep(LOOK_AGAIN).await;
-        }
-    };
-    within(what, holds).await;
 }
 
 /// What became of a request.
@@ -366,23 +354,8 @@ async fn nginx_hears_of_the_client_by_the_proxy_protocol() {
 
 /// Answers each request with `text`.
 async fn saying(address: SocketAddr, text: &'static str) -> SocketAddr {
-    let listener = TcpListener::bind(address).await.unwrap();
-    let address = listener.local_addr().unwrap();
-    tokio::spawn(async move {
-        while let Ok((mut stream, _)) = listener.accept().await {
-            tokio::spawn(async move {
-                let mut seen = Vec::new();
-                while stream.read_buf(&mut seen).await.is_ok_and(|read| read > 0) {
-                    if seen.ends_with(b"\r\n\r\n") {
-                        seen.clear();
-                        let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{text}", text.len());
-                        stream.write_all(answer.as_bytes()).await.unwrap();
-                    }
-                }
-            });
-        }
-    });
-    address
+    let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{text}", text.len());
+    Server::at(address, move |stream| origin::answer_heads(stream, answer.clone())).await.detach()
 }
 
 /// Needs a mount namespace of its own, in which `/etc/hosts` is the test's.

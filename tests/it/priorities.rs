@@ -125,11 +125,9 @@ impl Noted {
     /// the origin of `script` has them.
     async fn urgent_and_not(&mut self, script: &Script) -> (Vec<BidirectionalStream>, [Peer; 2]) {
         let mut streams = vec![self.request(Some("u=0")).await];
-        let mut first = script.accept().await;
-        first.head().await;
+        let first = script.accept_request().await;
         streams.push(self.request(Some("u=7")).await);
-        let mut second = script.accept().await;
-        second.head().await;
+        let second = script.accept_request().await;
         (streams, [first, second])
     }
 
@@ -186,15 +184,13 @@ async fn at_hand_behind(
     let mut attempt = 0;
     loop {
         attempt += 1;
-        let script = Script::new().await;
-        let litequic = Litequic::start(script.address, &edit).await;
+        let (script, litequic) = Script::behind_litequic(&edit).await;
         let link = link(&litequic);
         let mut client = Noted::connect(&litequic, link.address).await;
         before(&litequic, &mut client).await;
         let block = async |client: &mut Noted| {
             let stream = client.request(blocking).await;
-            let mut peer = script.accept().await;
-            peer.head().await;
+            let peer = script.accept_request().await;
             (stream, peer)
         };
         let (stream, mut blocks) = block(&mut client).await;
@@ -202,8 +198,7 @@ async fn at_hand_behind(
         let mut peers: Vec<(Peer, &str)> = Vec::new();
         for (request, fields) in requests {
             streams.push(client.request(*request).await);
-            let mut peer = script.accept().await;
-            peer.head().await;
+            let peer = script.accept_request().await;
             peers.push((peer, fields));
         }
         let block_size = 2 * SIZE;
@@ -219,8 +214,7 @@ async fn at_hand_behind(
         read_to_the_end(streams).await;
         let frames = client.frames.clone();
         drop(client);
-        litequic.wait_until_idle().await;
-        litequic.stop().await;
+        litequic.stop_when_idle().await;
         if in_time && frames.bytes_unless_lost().is_some() {
             return frames;
         }
@@ -277,8 +271,7 @@ async fn a_routes_rule_gives_responses_their_priority() {
 #[tokio::test]
 async fn an_interim_response_waits_only_for_bytes_already_handed_over() {
     const LONG: usize = 1_000_000;
-    let script = Script::new().await;
-    let litequic = Litequic::start(script.address, |_| {}).await;
+    let (script, litequic) = Script::behind_litequic(|_| {}).await;
     let link = link(&litequic);
     let mut client = Noted::connect(&litequic, link.address).await;
     let (streams, [mut first, mut second]) = client.urgent_and_not(&script).await;
@@ -313,8 +306,7 @@ async fn throttled_long_responses_leave_an_origin_connection_free() {
 
 /// Requests a page of as many responses of `size` bytes that are not urgent, then an urgent one.
 async fn leave_a_connection(page: usize, size: usize) {
-    let origin = Always::new(response("", size)).await;
-    let litequic = Litequic::start(origin.address, |config| {
+    let (origin, litequic) = Always::behind_litequic(response("", size), |config| {
         for origin in config.origins.values_mut() {
             origin.max_connections = Some(10);
         }
@@ -339,8 +331,7 @@ async fn leave_a_connection(page: usize, size: usize) {
     }
     assert!(origin.connections() <= 10);
     drop(client);
-    litequic.wait_until_idle().await;
-    litequic.stop().await;
+    litequic.stop_when_idle().await;
 }
 
 #[tokio::test]
@@ -390,25 +381,21 @@ async fn without_a_signal_responses_share_the_connection() {
 
 #[tokio::test]
 async fn a_client_that_does_not_read_its_urgent_response_gets_the_others() {
-    let script = Script::new().await;
-    let litequic = Litequic::start(script.address, |_| {}).await;
+    let (script, litequic) = Script::behind_litequic(|_| {}).await;
     let raw = Raw::with_window(&litequic, 20_000).await;
     let mut urgent = raw.open(&raw::with("GET", &[("priority", "u=0")])).await;
     urgent.finish();
-    let mut peer = script.accept().await;
-    peer.head().await;
+    let mut peer = script.accept_request().await;
     peer.say(response("", 2 * SIZE)).await;
     for _ in 0..3 {
         let mut other = raw.open(&raw::with("GET", &[("priority", "u=7")])).await;
         other.finish();
-        let mut peer = script.accept().await;
-        peer.head().await;
+        let mut peer = script.accept_request().await;
         peer.say(response("", 2 * SIZE)).await;
         assert_eq!(other.outcome().await.response().body.len(), 2 * SIZE);
     }
     assert_eq!(urgent.outcome().await.response().body.len(), 2 * SIZE);
-    litequic.wait_until_idle().await;
-    litequic.stop().await;
+    litequic.stop_when_idle().await;
 }
 
 #[tokio::test]
@@ -416,8 +403,7 @@ async fn a_throttled_response_outlasts_the_client_timeout() {
     /// Bytes for which the link takes more than twice the timeout.
     const LONG: usize = 3_000_000;
     for _ in 0..ATTEMPTS {
-        let script = Script::new().await;
-        let litequic = Litequic::start(script.address, |config| config.timeouts.send = Duration::from_secs(1)).await;
+        let (script, litequic) = Script::behind_litequic(|config| config.timeouts.send = Duration::from_secs(1)).await;
         let link = link(&litequic);
         let mut client = Noted::connect(&litequic, link.address).await;
         let (streams, [mut first, mut second]) = client.urgent_and_not(&script).await;
@@ -450,8 +436,7 @@ async fn a_throttled_response_outlasts_the_client_timeout() {
 
 #[tokio::test]
 async fn redundant_priority_updates_are_a_flood() {
-    let script = Script::new().await;
-    let litequic = Litequic::start(script.address, |_| {}).await;
+    let (script, litequic) = Script::behind_litequic(|_| {}).await;
     let mut raw = Raw::to(&litequic).await;
     // Each changes what the last one has said.
     let max_streams = 100;
@@ -498,8 +483,7 @@ async fn priority_updates_for_future_streams_are_bounded() {
 
 #[tokio::test]
 async fn an_update_for_a_stream_that_cannot_come_yet_closes_the_connection() {
-    let script = Script::new().await;
-    let litequic = Litequic::start(script.address, |config| config.limits.max_streams = 10).await;
+    let (script, litequic) = Script::behind_litequic(|config| config.limits.max_streams = 10).await;
     for (stream, is_allowed) in [(36, true), (40, false), (1 << 40, false)] {
         let mut raw = Raw::to(&litequic).await;
         raw.control().write_all(&update(stream, "u=1")).await.unwrap();

@@ -16,8 +16,6 @@ use serde_json::Value as Json;
 use std::{collections::BTreeSet, env, os::unix::fs::PermissionsExt};
 use tokio::{net::TcpStream, task::JoinHandle, time::Instant};
 
-/// Between two looks at state without events.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// For a log, whose connection may take long on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 const RECORD_SEPARATOR: char = '\u{1e}';
@@ -27,7 +25,7 @@ const CHECK: &str = "LITEQUIC_QLOG_CHECK";
 const ACK_FREQUENCY: u64 = 0xaf;
 
 async fn start() -> Litequic {
-    Litequic::start(origin::demo().await, edit).await
+    Litequic::demo(edit).await
 }
 
 /// `litequic ctl qlog` with `more`, of the litequic whose admin address is `admin`.
@@ -244,7 +242,7 @@ async fn a_qlog_of_the_next_handshake_is_complete_without_secrets() {
 
 #[tokio::test]
 async fn a_qlog_has_merged_acks_and_ack_frequency_frames() {
-    let litequic = Litequic::start(origin::demo().await, |config| {
+    let litequic = Litequic::demo(|config| {
         edit(config);
         config.litequic.io = litequic_config::Io::Epoll;
         config.litequic.ack_merge = true;

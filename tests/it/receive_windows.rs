@@ -28,7 +28,7 @@ struct Stuck {
 impl Stuck {
     async fn start(edit: impl FnOnce(&mut Config)) -> Self {
         let stuck = Script::new().await;
-        let litequic = Litequic::start(origin::demo().await, |config| {
+        let litequic = Litequic::demo(|config| {
             edit(config);
             let address = format!("http://{}", stuck.address).parse().unwrap();
             config.origins.insert(
@@ -42,8 +42,7 @@ impl Stuck {
         let mut asked = client.open(&headers(&pseudo("GET", "/stuck"))).await;
         // Without an end it would be a slow upload, which is ended for those that wait.
         asked.finish();
-        let mut peer = stuck.accept().await;
-        peer.head().await;
+        let peer = stuck.accept_request().await;
         Self { litequic, _first: (client, asked, peer) }
     }
 
@@ -133,7 +132,7 @@ async fn uploads_that_nobody_takes_are_held_within_the_workers_budget() {
 #[tokio::test]
 async fn streams_whose_beginning_is_withheld_are_held_within_the_workers_budget() {
     const CLIENTS: usize = 40;
-    let litequic = Litequic::start(origin::demo().await, |config| {
+    let litequic = Litequic::demo(|config| {
         config.limits.worker_receive_buffer = 4 * MIB;
         (config.limits.stream_receive_buffer, config.limits.connection_receive_buffer) = (1 << 20, 1 << 20);
     })
@@ -154,7 +153,7 @@ async fn streams_whose_beginning_is_withheld_are_held_within_the_workers_budget(
 /// What is read at once is not held, however long an upload is, nor what was reset.
 #[tokio::test]
 async fn what_was_read_or_reset_is_held_no_longer() {
-    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let litequic = Litequic::demo(|_| {}).await;
     let client = Raw::to(&litequic).await;
     let mut upload = client.open(&headers(&pseudo("POST", "/sink"))).await;
     upload.send(&[vec![0x00, 0x80, 0xff, 0xff, 0xff], vec![7; 10_000_000]].concat()).await;

@@ -93,7 +93,7 @@ async fn upload(client: &Client, link: &Link, bytes: usize) {
 
 /// Everything that litequic has for acknowledgements, whatever the suite's `litequic.io`.
 async fn everything_on() -> Litequic {
-    Litequic::start(origin::demo().await, |config| {
+    Litequic::demo(|config| {
         config.litequic.io = Io::Epoll;
         config.limits.max_body_bytes = None;
         let now = &config.litequic;

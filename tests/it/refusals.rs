@@ -198,7 +198,7 @@ fn failed(worker: &WorkerMetrics) -> [u64; 2] {
 
 #[tokio::test]
 async fn a_refused_handshake_is_closed_with_its_reason() {
-    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let litequic = Litequic::demo(|_| {}).await;
     for way in Way::ALL {
         for (what, edit, code) in REFUSED {
             let what = format!("{what}, {way:?}");
@@ -225,7 +225,7 @@ async fn a_refused_handshake_is_closed_with_its_reason() {
 
 #[tokio::test]
 async fn what_is_no_client_hello_is_refused_as_such() {
-    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let litequic = Litequic::demo(|_| {}).await;
     let table: [(&str, &[u8], u64); 4] = [
         ("a ServerHello", &[2, 0, 0, 2, 3, 3], DECODE_ERROR),
         ("a Finished", &[20, 0, 0, 2, 3, 3], UNEXPECTED_MESSAGE),
@@ -245,10 +245,7 @@ async fn what_is_no_client_hello_is_refused_as_such() {
 #[tokio::test]
 async fn a_flood_of_handshakes_to_be_refused_is_bounded_as_any_other() {
     const LIMIT: u64 = 8;
-    let litequic = Litequic::start(origin::demo().await, |config| {
-        config.limits.retry_handshakes = u32::try_from(LIMIT).unwrap();
-    })
-    .await;
+    let litequic = Litequic::demo(|config| config.limits.retry_handshakes = u32::try_from(LIMIT).unwrap()).await;
     let mut stranger = Stranger::of(&litequic).await;
     let mut hello = Hello::parse(&stranger.hello);
     hello.without(ALPN);

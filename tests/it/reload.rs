@@ -16,9 +16,6 @@ use std::{
 };
 use tokio::{sync::watch, task::JoinSet};
 
-/// Between two looks at what is to change.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
-
 /// Long enough for each write to be seen by itself, and far below the quiet that litequic waits for.
 const BETWEEN_WRITES: Duration = Duration::from_millis(20);
 
@@ -385,12 +382,7 @@ async fn readiness_and_the_drain_go_by_what_was_reloaded() {
     setup.write(closed, "admin.ready_needs_origin = true\ntimeouts.drain_grace = \"1h 7s\"");
     assert_eq!(setup.reload().await.0, 200);
     // A finding stands for a second.
-    within("/readyz fails", async {
-        while ask(setup.admin, "GET /readyz").await.0 != 503 {
-            sleep(LOOK_AGAIN).await;
-        }
-    })
-    .await;
+    until("/readyz fails", async || ask(setup.admin, "GET /readyz").await.0 == 503).await;
     process.signal("TERM");
     process.await_stderr("\"grace\":\"1 h 0 min\"");
     process.signal("TERM");
@@ -513,12 +505,7 @@ async fn a_reload_moves_the_access_log_without_losing_lines() {
     let said = |file: &str| fs::read_to_string(setup.path(file)).unwrap_or_default();
     // A request's line is written when its client has all, which may be after the client knows.
     let has_lines = async |file: &str, lines: usize| {
-        within(&format!("{lines} lines in {file}"), async {
-            while said(file).lines().count() < lines {
-                sleep(LOOK_AGAIN).await;
-            }
-        })
-        .await;
+        until(&format!("{lines} lines in {file}"), async || said(file).lines().count() >= lines).await;
     };
     for (file, format, expected, lines) in [
         ("one.log", "logfmt", "access_log.path: none → ", 2),

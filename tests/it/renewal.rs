@@ -13,12 +13,7 @@ fn made() -> SelfSigned {
 
 /// That clients get `made`, and nothing else.
 async fn is_served(setup: &Setup, made: &SelfSigned) {
-    within("the new certificate", async {
-        while setup.quic(made).await.is_err() {
-            sleep(Duration::from_millis(20)).await;
-        }
-    })
-    .await;
+    until("the new certificate", async || setup.quic(made).await.is_ok()).await;
 }
 
 async fn status(setup: &Setup) -> serde_json::Value {

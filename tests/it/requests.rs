@@ -20,8 +20,7 @@ fn without(name: &str, more: &[(&str, &str)]) -> Bytes {
 /// Sends `requests` on one connection, one after another, and checks that each gets `expected`, that the connection
 /// stays, and that the origin got the one good request at the end and nothing else.
 async fn all_get(expected: impl Fn(&Outcome) -> bool, requests: Vec<Bytes>) {
-    let origin = Always::new(Always::EMPTY_200).await;
-    let litequic = Litequic::start(origin.address, |_| {}).await;
+    let (origin, litequic) = Always::behind_litequic(Always::EMPTY_200, |_| {}).await;
     let client = Raw::to(&litequic).await;
     for request in &requests {
         let outcome = client.ask(request).await;
@@ -167,8 +166,7 @@ async fn a_name_that_the_certificate_does_not_cover_is_answered_421() {
 
 #[tokio::test]
 async fn a_refusal_of_head_has_no_body() {
-    let origin = Always::new(Always::EMPTY_200).await;
-    let litequic = Litequic::start(origin.address, |_| {}).await;
+    let (_origin, litequic) = Always::behind_litequic(Always::EMPTY_200, |_| {}).await;
     let client = Raw::to(&litequic).await;
     for (authority, path, status) in [("other.test", "/", 421), ("localhost", "/..", 400)] {
         let fields = [(":method", "HEAD"), (":scheme", "https"), (":authority", authority), (":path", path)];
@@ -185,8 +183,7 @@ async fn connect_is_answered_501() {
 
 #[tokio::test]
 async fn a_header_with_too_many_bytes_or_fields_is_answered_431() {
-    let origin = Always::new(Always::EMPTY_200).await;
-    let litequic = Litequic::start(origin.address, |config| {
+    let (origin, litequic) = Always::behind_litequic(Always::EMPTY_200, |config| {
         config.limits.max_header_bytes = 1_000;
         config.limits.max_headers = 10;
     })
@@ -206,8 +203,7 @@ async fn a_header_with_too_many_bytes_or_fields_is_answered_431() {
 
 #[tokio::test]
 async fn a_header_announced_with_a_gigabyte_is_answered_431_before_it_comes() {
-    let origin = Script::new().await;
-    let litequic = Litequic::start(origin.address, |config| config.limits.max_lingering_bytes = 0).await;
+    let (origin, litequic) = Script::behind_litequic(|config| config.limits.max_lingering_bytes = 0).await;
     let client = Raw::to(&litequic).await;
     let mut exchange = client.open(&[raw::varint(HEADERS), raw::varint(1 << 30), vec![0; 1_000]].concat()).await;
     assert_eq!(exchange.outcome().await.status(), 431);
@@ -219,8 +215,7 @@ async fn a_header_announced_with_a_gigabyte_is_answered_431_before_it_comes() {
 #[tokio::test]
 async fn a_wrong_content_length_resets_the_stream_and_truncates_the_upload() {
     for (length, pieces) in [("5", &["abc"][..]), ("5", &["abc", "def"]), ("5", &["abcde", "f"])] {
-        let origin = Script::new().await;
-        let litequic = Litequic::start(origin.address, unbuffered).await;
+        let (origin, litequic) = Script::behind_litequic(unbuffered).await;
         let client = Raw::to(&litequic).await;
         let mut exchange = client.open(&with("POST", &[("content-length", length)])).await;
         exchange.send(&raw::data(pieces[0])).await;
@@ -242,8 +237,7 @@ async fn a_wrong_content_length_resets_the_stream_and_truncates_the_upload() {
 #[tokio::test]
 async fn invalid_trailers_reset_the_stream_and_send_no_last_chunk() {
     for field in [(":path", "/"), (":status", "200"), ("X-A", "b"), ("connection", "close"), ("x", "a\r\nb: c")] {
-        let origin = Script::new().await;
-        let litequic = Litequic::start(origin.address, |_| {}).await;
+        let (origin, litequic) = Script::behind_litequic(|_| {}).await;
         let client = Raw::to(&litequic).await;
         let mut exchange = client.open(&[with("POST", &[]), raw::data("abc")].concat()).await;
         let mut peer = origin.accept().await;
@@ -258,8 +252,7 @@ async fn invalid_trailers_reset_the_stream_and_send_no_last_chunk() {
 
 #[tokio::test]
 async fn a_bad_request_leaves_the_other_streams_of_its_connection_undisturbed() {
-    let origin = Script::new().await;
-    let litequic = Litequic::start(origin.address, |_| {}).await;
+    let (origin, litequic) = Script::behind_litequic(|_| {}).await;
     let client = Raw::to(&litequic).await;
     let mut good = client.open(&[with("POST", &[]), raw::data("before")].concat()).await;
     let mut peer = origin.accept().await;

@@ -35,7 +35,7 @@ fn link_local(litequic: &Litequic, name: &str) -> SocketAddr {
 fn link_local_clients_are_served_over_http3() {
     run_inside(CABLES, || async {
         for io in backends() {
-            let litequic = Litequic::start(origin::demo().await, |config| {
+            let litequic = Litequic::demo(|config| {
                 config.litequic.io = io;
                 config.listen.udp = vec![(Ipv6Addr::UNSPECIFIED, 0).into()];
                 config.listen.tcp.clear();
@@ -57,7 +57,7 @@ fn link_local_clients_are_served_over_http3() {
 fn a_client_that_leaves_its_private_network_is_served_on() {
     run_inside(ADDRESSES, || async {
         for io in backends() {
-            let litequic = Litequic::start(origin::demo().await, |config| {
+            let litequic = Litequic::demo(|config| {
                 config.litequic.io = io;
                 config.listen.udp = vec![([10, 0, 0, 1], 0).into()];
                 config.listen.tcp.clear();

@@ -17,7 +17,6 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use futures_util::{SinkExt, StreamExt};
 use litequic_config::{OriginAddress, OriginConfig, OriginTls, TlsVersion};
 use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, SanType};
-use rustls::pki_types::{PrivateKeyDer, pem::PemObject};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 use tokio::net::{TcpListener, TcpStream};
@@ -266,13 +265,7 @@ impl Own {
         let (folder, authority) = (Folder::new(), Authority::new("root"));
         let ca = folder.put("ca.pem", &authority.pem());
         let shown = server(&authority, |_| {});
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let mut config = rustls::ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(shown.chain.clone(), PrivateKeyDer::from_pem_slice(shown.key.as_bytes()).unwrap())
-            .unwrap();
+        let mut config = tls::server_config(shown.chain.clone(), &shown.key);
         // Unread tickets would have the kernel reset a connection that was closed in order.
         config.send_tls13_tickets = 0;
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();

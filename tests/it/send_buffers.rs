@@ -27,8 +27,7 @@ async fn a_stream_without_send_credit_is_woken_by_acks_alone() {
     const BUFFER: u32 = 16 * 1024;
     /// So much that the kernel has all of it before the first byte is read, and the origin causes no more wakes.
     const SIZE: usize = 60_000;
-    let script = Script::new().await;
-    let litequic = Litequic::start(script.address, |config| {
+    let (script, litequic) = Script::behind_litequic(|config| {
         config.limits.stream_send_buffer = BUFFER;
         config.limits.connection_send_buffer = BUFFER;
         config.limits.worker_send_buffer = BUFFER.into();
@@ -40,8 +39,7 @@ async fn a_stream_without_send_credit_is_woken_by_acks_alone() {
     let client = connect(&litequic, &link).await;
     let mut stream = client.open(client.request(Method::GET, "/")).await;
     stream.finish().await.unwrap();
-    let mut peer = script.accept().await;
-    peer.head().await;
+    let mut peer = script.accept_request().await;
     let other = |worker: &WorkerMetrics| worker.wake.metrics.wakes_other.get();
     let (began, before) = (Instant::now(), litequic.sum(other));
     peer.say(format!("HTTP/1.1 200 OK\r\nContent-Length: {SIZE}\r\n\r\n{}", "x".repeat(SIZE))).await;
@@ -50,15 +48,13 @@ async fn a_stream_without_send_credit_is_woken_by_acks_alone() {
     let (woken, seconds) = (litequic.sum(other) - before, began.elapsed().as_secs_f64());
     assert!(woken as f64 <= OTHER_WAKES * (1.0 + seconds), "{woken} times in {seconds} s");
     assert!(litequic.sum(|worker| worker.shared.limit_send_buffer.get()) > 0, "it waited");
-    litequic.wait_until_idle().await;
-    litequic.stop().await;
+    litequic.stop_when_idle().await;
 }
 
 #[tokio::test]
 async fn a_buffered_response_frees_the_origin_connection_before_its_acks() {
     const HALF: usize = 50_000;
-    let script = Script::new().await;
-    let litequic = Litequic::start(script.address, |config| {
+    let (script, litequic) = Script::behind_litequic(|config| {
         let origin = config.origins.get_mut(Config::ORIGIN_NAME).unwrap();
         origin.max_connections = Some(1);
     })
@@ -68,8 +64,7 @@ async fn a_buffered_response_frees_the_origin_connection_before_its_acks() {
     link.deafen(true);
     let mut stream = deaf.open(deaf.request(Method::GET, "/")).await;
     stream.finish().await.unwrap();
-    let mut peer = script.accept().await;
-    peer.head().await;
+    let mut peer = script.accept_request().await;
     // The second half comes when the client's window is full of the first.
     peer.say(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{}", 2 * HALF, "x".repeat(HALF))).await;
     let sent = |worker: &WorkerMetrics| worker.shared.response_body_bytes.get();
@@ -85,8 +80,7 @@ async fn a_buffered_response_frees_the_origin_connection_before_its_acks() {
     link.deafen(false);
     client::header(&mut stream).await;
     assert_eq!(client::body(&mut stream).await.len(), 2 * HALF);
-    litequic.wait_until_idle().await;
-    litequic.stop().await;
+    litequic.stop_when_idle().await;
 }
 
 #[tokio::test]
@@ -94,7 +88,7 @@ async fn a_download_over_a_long_path_keeps_a_mebibyte_in_flight() {
     const SIZE: usize = 20_000_000;
     /// A machine that others keep busy delays datagrams, which slow start takes for a full path.
     const ATTEMPTS: usize = 10;
-    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let litequic = Litequic::demo(|_| {}).await;
     let delay = Duration::from_millis(100);
     let down = Way { delay, rate: Some(10_000_000), queue: 8192, ..Way::default() };
     let up = Way { delay, ..Way::default() };

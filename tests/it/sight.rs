@@ -27,7 +27,7 @@ fn scraped(metrics: &ProcessMetrics, sample: &str) -> f64 {
 
 #[tokio::test]
 async fn a_quic_connections_end_is_counted_by_what_ended_it() {
-    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let litequic = Litequic::demo(|_| {}).await;
     let table: [(u32, &str, Read); 4] = [
         (0x100, "H3_NO_ERROR", |worker| &worker.quic.closed_client),
         (0x105, "H3_FRAME_UNEXPECTED", |worker| &worker.quic.closed_client_h3),
@@ -55,7 +55,7 @@ async fn a_quic_connections_end_is_counted_by_what_ended_it() {
 
 #[tokio::test]
 async fn the_end_of_a_quic_connection_is_logged_as_idle_or_drained() {
-    let litequic = Litequic::start(origin::demo().await, |config| config.timeouts.idle = Duration::from_secs(1)).await;
+    let litequic = Litequic::demo(|config| config.timeouts.idle = Duration::from_secs(1)).await;
     let client = Client::to(&litequic).await;
     client.get("/status/204").await;
     client.quic.vanish();
@@ -69,7 +69,7 @@ async fn the_end_of_a_quic_connection_is_logged_as_idle_or_drained() {
 
 #[tokio::test]
 async fn a_client_that_distrusts_the_certificate_is_counted_by_its_alert() {
-    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let litequic = Litequic::demo(|_| {}).await;
     let stranger = make_self_signed(["localhost"]).unwrap().cert_pem;
     let transport = quinn::TransportConfig::default();
     assert!(Quic::try_connect(litequic.address, "localhost", &stranger, transport).await.is_err());
@@ -83,7 +83,7 @@ async fn a_client_that_distrusts_the_certificate_is_counted_by_its_alert() {
 #[tokio::test]
 async fn a_client_of_an_older_tls_version_is_rejected_and_counted() {
     let Some(curl) = needs::program("curl") else { return };
-    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let litequic = Litequic::demo(|_| {}).await;
     let url = format!("https://localhost:{}/", litequic.tcp[0].port());
     let mut command = Command::new(curl);
     command.args(["--silent", "--insecure", "--noproxy", "*", "--max-time", "20", "--tls-max", "1.2", &url]);
@@ -95,7 +95,7 @@ async fn a_client_of_an_older_tls_version_is_rejected_and_counted() {
 
 #[tokio::test]
 async fn full_and_resumed_handshakes_are_told_apart_over_tcp() {
-    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let litequic = Litequic::demo(|_| {}).await;
     let config = tls::config(&litequic.cert_pem, &["http/1.1"]);
     for _ in 0..2 {
         let mut client = Tls::connect(litequic.tcp[0], "localhost", config.clone()).await.unwrap();
@@ -110,7 +110,7 @@ async fn full_and_resumed_handshakes_are_told_apart_over_tcp() {
 
 #[tokio::test]
 async fn a_tcp_connections_end_is_counted_by_what_ended_it() {
-    let litequic = Litequic::start(origin::demo().await, |config| config.timeouts.idle = Duration::from_secs(1)).await;
+    let litequic = Litequic::demo(|config| config.timeouts.idle = Duration::from_secs(1)).await;
     let mut done = Tls::http1(&litequic).await;
     done.stream.shutdown().await.unwrap();
     counts(&litequic, "the client's", |worker| &worker.tcp.tcp_closed_client, 1).await;
@@ -127,10 +127,7 @@ async fn a_tcp_connections_end_is_counted_by_what_ended_it() {
 /// Those that failed to begin are in neither.
 #[tokio::test]
 async fn tcp_connections_that_ended_are_those_that_came_as_far_as_requests() {
-    let litequic = Litequic::start(origin::demo().await, |config| {
-        config.listen.redirect = vec![([127, 0, 0, 1], 0).into()];
-    })
-    .await;
+    let litequic = Litequic::demo(|config| config.listen.redirect = vec![([127, 0, 0, 1], 0).into()]).await;
     let get = "GET /status/204 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     for (address, says) in [(litequic.tcp[0], get), (litequic.tcp[0], "\0"), (litequic.redirects[0], get)] {
         let mut plain = TcpStream::connect(address).await.unwrap();
@@ -159,7 +156,7 @@ async fn tcp_connections_that_ended_are_those_that_came_as_far_as_requests() {
 
 #[tokio::test]
 async fn responses_are_counted_by_route_protocol_and_class_and_bodies_by_size() {
-    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let litequic = Litequic::demo(|_| {}).await;
     let client = Client::to(&litequic).await;
     client.post("/echo", vec![b'x'; 5000]).await;
     client.get("/bytes/100").await;
@@ -190,7 +187,7 @@ async fn responses_are_counted_by_route_protocol_and_class_and_bodies_by_size() 
 /// A client of each protocol uploads to one route, which echoes, and downloads from another.
 #[tokio::test]
 async fn bytes_are_counted_by_route_alike_over_every_protocol() {
-    let litequic = Litequic::start(origin::demo().await, |config| {
+    let litequic = Litequic::demo(|config| {
         config
             .routes
             .insert(0, RouteConfig { path_prefix: "/echo".into(), ..RouteConfig::catch_all(Config::ORIGIN_NAME) });
@@ -210,9 +207,7 @@ async fn bytes_are_counted_by_route_alike_over_every_protocol() {
     assert_eq!(counted(), [5000.0, 5000.0, 0.0, 100.0], "HTTP/3");
 
     let mut http2 = Http2::connect(&litequic, &[]).await;
-    let header = |method, path| {
-        http2::fields(&[(":method", method), (":scheme", "https"), (":authority", "localhost"), (":path", path)])
-    };
+    let header = |method, path| http2::fields(&http2::pseudo(method, path));
     http2.say(http2::HEADERS, http2::END_HEADERS, 1, &header("POST", "/echo")).await;
     http2.say(http2::DATA, http2::END_STREAM, 1, upload.as_bytes()).await;
     http2.say(http2::HEADERS, http2::END_HEADERS | http2::END_STREAM, 3, &header("GET", "/bytes/100")).await;
@@ -242,7 +237,7 @@ async fn bytes_are_counted_by_route_alike_over_every_protocol() {
 
 #[tokio::test]
 async fn clients_that_wait_for_leave_are_counted_by_the_limit() {
-    let litequic = Litequic::start(origin::demo().await, |config| {
+    let litequic = Litequic::demo(|config| {
         config.limits.stream_receive_buffer = 16 << 10;
         config.limits.connection_receive_buffer = 16 << 10;
     })

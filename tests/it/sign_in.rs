@@ -6,7 +6,6 @@ use std::{net::TcpStream, thread::sleep, time::Instant};
 
 /// Starting a browser on a busy machine takes seconds.
 const DEADLINE: Duration = Duration::from_secs(60);
-const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// The password `open sesame` of alice, which oauth2-proxy reads as SHA-1.
 const USERS: &str = "alice:{SHA}W8r/fyL/UzygmbNAjq2HbA67qac=\n";

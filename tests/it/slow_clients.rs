@@ -15,7 +15,7 @@ const RESERVE: usize = 64;
 const FAST: u64 = 1 << 20;
 
 fn post(path: &str) -> Vec<u8> {
-    fields(&[(":method", "POST"), (":scheme", "https"), (":authority", "localhost"), (":path", path)])
+    fields(&http2::pseudo("POST", path))
 }
 
 #[tokio::test]
@@ -25,7 +25,7 @@ async fn uploads_below_the_minimum_rate_are_408_over_each_protocol() {
         let slow =
             |expected| counts(litequic, "min_upload_rate", |worker| worker.shared.limit_upload_rate.get(), expected);
         let client = Raw::to(litequic).await;
-        let mut three = client.open(&raw::headers(&raw::pseudo("POST", "/sink"))).await;
+        let mut three = client.open(&raw::request("POST", "/sink")).await;
         let mut one = Tls::http1(litequic).await;
         one.say("POST /sink HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n").await;
         let mut two = Http2::connect(litequic, &[]).await;
@@ -57,14 +57,13 @@ async fn downloads_below_the_minimum_rate_are_reset_and_their_connection_goes_on
             counts(litequic, "min_download_rate", |worker| worker.shared.limit_download_rate.get(), expected)
         };
         let client = Raw::with_window(litequic, 16 * 1024).await;
-        let mut three = client.open(&raw::headers(&raw::pseudo("GET", "/bytes/1G"))).await;
+        let mut three = client.open(&raw::request("GET", "/bytes/1G")).await;
         three.finish();
         slow(1).await;
         assert_eq!(three.outcome().await, Outcome::Reset(ErrorCode::RequestCancelled.wire_value()));
-        assert_eq!(client.ask(&raw::headers(&raw::pseudo("GET", "/bytes/10"))).await.status(), 200);
+        assert_eq!(client.ask(&raw::request("GET", "/bytes/10")).await.status(), 200);
         let mut two = Http2::connect(litequic, &[0, 4, 0, 0, 0, 10]).await;
-        let get =
-            |path| fields(&[(":method", "GET"), (":scheme", "https"), (":authority", "localhost"), (":path", path)]);
+        let get = |path| fields(&http2::pseudo("GET", path));
         two.say(HEADERS, END_HEADERS | END_STREAM, 1, &get("/bytes/1G")).await;
         slow(2).await;
         assert_eq!(two.find(&[RST_STREAM]).await.unwrap().stream, 1);
@@ -78,7 +77,7 @@ async fn downloads_below_the_minimum_rate_are_reset_and_their_connection_goes_on
 /// The attack of one client that asks a slow endpoint as often as there are connections, beside one of another network.
 #[tokio::test]
 async fn requests_of_a_slow_endpoint_leave_connections_to_others() {
-    let litequic = Litequic::start(origin::demo().await, |config| {
+    let litequic = Litequic::demo(|config| {
         config.origins.values_mut().for_each(|origin| origin.max_connections = Some(8));
         config.sources = Sources::default();
         config.trusted_proxies = vec!["127.0.0.0/8".parse().unwrap()];
@@ -113,14 +112,14 @@ async fn requests_of_a_slow_endpoint_leave_connections_to_others() {
 /// are connections, a byte a minute each.
 #[tokio::test]
 async fn uploads_of_a_byte_each_leave_connections_to_others_over_each_protocol() {
-    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let litequic = Litequic::demo(|_| {}).await;
     let mut attackers = Vec::new();
     // The last ones take what is reserved for connections that hold nothing.
     for uploads_each in [128; 4].into_iter().chain([1; RESERVE]) {
         let client = Raw::to(&litequic).await;
         let mut uploads = Vec::new();
         for _ in 0..uploads_each {
-            let head = raw::headers(&raw::pseudo("POST", "/sink"));
+            let head = raw::request("POST", "/sink");
             uploads.push(client.open(&[head, raw::data("a")].concat()).await);
         }
         attackers.push((client, uploads));

@@ -30,7 +30,7 @@ fn network(address: Ipv4Addr) -> Network {
 
 /// litequic before the demo's origin, with `workers` of [`MOST`] connections each.
 async fn small(workers: u16) -> Litequic {
-    Litequic::start(origin::demo().await, |config| {
+    Litequic::demo(|config| {
         limited(config);
         config.listen.workers = WorkerCount::Count(NonZeroU16::new(workers).unwrap());
         config.limits.max_connections = MOST;
@@ -174,7 +174,7 @@ async fn silent_requests_of_one_source_give_way_to_another() {
 
 #[tokio::test]
 async fn silent_tls_handshakes_of_five_sources_give_way_to_another() {
-    let litequic = Litequic::start(origin::demo().await, |config| {
+    let litequic = Litequic::demo(|config| {
         limited(config);
         (config.limits.max_connections, config.limits.max_handshakes) = (1_000, 20);
     })
@@ -198,7 +198,7 @@ async fn silent_tls_handshakes_of_five_sources_give_way_to_another() {
 
 #[tokio::test]
 async fn a_connection_counts_for_the_client_that_its_proxy_header_names() {
-    let litequic = Litequic::start(origin::demo().await, |config| {
+    let litequic = Litequic::demo(|config| {
         limited(config);
         config.limits.max_connections = 8;
         config.listen.proxy_protocol_from = vec![network(Ipv4Addr::LOCALHOST)];
@@ -235,7 +235,7 @@ async fn clients(local: Ipv4Addr, litequic: &Litequic, count: usize) -> Vec<Resu
 async fn clients_behind_one_address_are_served_beside_an_attacker() {
     let count = env::var(CLIENTS).map_or(FEW, |clients| clients.parse().expect(CLIENTS));
     for attacked in [false, true] {
-        let litequic = Litequic::start(origin::demo().await, |config| {
+        let litequic = Litequic::demo(|config| {
             limited(config);
             config.limits.max_connections = u32::try_from(2 * count).unwrap();
         })
@@ -266,8 +266,7 @@ fn get(path: &str, client: &str) -> Vec<u8> {
 /// Behind a trusted proxy the client counts that the proxy names.
 #[tokio::test]
 async fn a_source_that_fills_pool_and_queue_yields_freed_connections() {
-    let script = Script::new().await;
-    let litequic = Litequic::start(script.address, |config| {
+    let (script, litequic) = Script::behind_litequic(|config| {
         limited(config);
         config.trusted_proxies = vec![network(Ipv4Addr::LOCALHOST)];
         for origin in config.origins.values_mut() {
@@ -285,8 +284,7 @@ async fn a_source_that_fills_pool_and_queue_yields_freed_connections() {
     let (mut held, mut peers) = (Vec::new(), Vec::new());
     for _ in 0..7 {
         held.push(ask("192.0.2.1").await);
-        let mut peer = script.accept().await;
-        peer.head().await;
+        let peer = script.accept_request().await;
         peers.push(peer);
     }
     let mut waiting = Vec::new();
@@ -305,8 +303,7 @@ async fn a_source_that_fills_pool_and_queue_yields_freed_connections() {
     }
     for (mut exchange, peer) in honest.into_iter().zip(&mut peers) {
         peer.say("HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n").await;
-        let mut next = script.accept().await;
-        next.head().await;
+        let mut next = script.accept_request().await;
         next.say("HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n").await;
         assert_eq!(exchange.outcome().await.status(), 204);
     }

@@ -2,7 +2,7 @@
 //! of which one is lost and comes back.
 
 use crate::{
-    origins::{before, origin, tcp, until},
+    origins::{before, origin, tcp},
     support::{
         prelude::*,
         tunnel::{self, HttpVersion},
@@ -15,7 +15,7 @@ use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use litequic_config::{Network, OriginServer, Sticky, WorkerCount};
 use tokio::{
-    net::{TcpListener, TcpStream},
+    net::TcpListener,
     task::{JoinHandle, JoinSet},
 };
 
@@ -51,7 +51,8 @@ impl Named {
             // Those that are left end with this task.
             let mut connections = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
-                connections.spawn(say(stream, name));
+                let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n{name}");
+                connections.spawn(origin::answer_heads(stream, answer));
             }
         }));
     }
@@ -60,17 +61,6 @@ impl Named {
         let running = self.running.take().unwrap();
         running.abort();
         assert!(running.await.unwrap_err().is_cancelled());
-    }
-}
-
-async fn say(mut stream: TcpStream, name: char) {
-    let mut seen = Vec::new();
-    while stream.read_buf(&mut seen).await.is_ok_and(|read| read > 0) {
-        if seen.ends_with(b"\r\n\r\n") {
-            seen.clear();
-            let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n{name}");
-            stream.write_all(answer.as_bytes()).await.unwrap();
-        }
     }
 }
 

@@ -28,8 +28,7 @@ struct Row {
 }
 
 async fn closes(rows: Vec<Row>) {
-    let origin = Script::new().await;
-    let litequic = Litequic::start(origin.address, |_| {}).await;
+    let (origin, litequic) = Script::behind_litequic(|_| {}).await;
     for row in rows {
         let client = Raw::bare(&litequic).await;
         let mut open = Vec::new(); // kept, as a dropped stream ends
@@ -113,8 +112,7 @@ async fn a_control_stream_that_breaks_the_rules_closes_the_connection() {
 
 #[tokio::test]
 async fn a_control_stream_that_is_reset_closes_the_connection() {
-    let origin = Script::new().await;
-    let litequic = Litequic::start(origin.address, |_| {}).await;
+    let (_origin, litequic) = Script::behind_litequic(|_| {}).await;
     let mut client = Raw::to(&litequic).await;
     // Served, so that the control stream was read.
     assert_eq!(client.ask(&replaced(":path", "/..")).await.status(), 400);
@@ -190,8 +188,7 @@ async fn frames_after_trailers_close_the_connection_without_a_last_chunk() {
         (raw::frame(SETTINGS, []), ErrorCode::FrameUnexpected),
         ([raw::varint(DATA), raw::varint(9), b"def".to_vec()].concat(), ErrorCode::FrameError),
     ] {
-        let origin = Script::new().await;
-        let litequic = Litequic::start(origin.address, |_| {}).await;
+        let (origin, litequic) = Script::behind_litequic(|_| {}).await;
         let client = Raw::to(&litequic).await;
         let mut exchange = client.open(&[with("POST", &[]), raw::data("abc")].concat()).await;
         let mut peer = origin.accept().await;
@@ -201,15 +198,13 @@ async fn frames_after_trailers_close_the_connection_without_a_last_chunk() {
         assert_eq!(client.quic.closed().await, code.wire_value(), "{frames:02x?}");
         let rest = peer.rest().await;
         assert!(!rest.contains("0\r\n"), "{frames:02x?}: {rest:?}");
-        litequic.wait_until_idle().await;
-        litequic.stop().await;
+        litequic.stop_when_idle().await;
     }
 }
 
 #[tokio::test]
 async fn unknown_frames_streams_and_settings_are_ignored() {
-    let origin = Always::new(Always::EMPTY_200).await;
-    let litequic = Litequic::start(origin.address, |_| {}).await;
+    let (_origin, litequic) = Always::behind_litequic(Always::EMPTY_200, |_| {}).await;
     let client = Raw::bare(&litequic).await;
     let grease = raw::frame(RESERVED, "grease");
     let settings = [raw::varint(RESERVED), raw::varint(7)].concat();
@@ -239,19 +234,16 @@ async fn unknown_frames_streams_and_settings_are_ignored() {
 #[tokio::test]
 async fn frames_that_carry_nothing_are_a_flood_after_a_while() {
     let flood = raw::data("").repeat(1_000);
-    let origin = Always::new("").await;
-    let litequic = Litequic::start(origin.address, |_| {}).await;
+    let (_origin, litequic) = Always::behind_litequic("", |_| {}).await;
     let client = Raw::to(&litequic).await;
     let mut exchange = client.open(&[with("POST", &[]), flood].concat()).await;
     assert_eq!(exchange.outcome().await, Outcome::Closed(ErrorCode::ExcessiveLoad.wire_value()));
-    litequic.wait_until_idle().await;
-    litequic.stop().await;
+    litequic.stop_when_idle().await;
 }
 
 #[tokio::test]
 async fn a_client_that_takes_no_control_stream_is_closed() {
-    let origin = Always::new(Always::EMPTY_200).await;
-    let litequic = Litequic::start(origin.address, |_| {}).await;
+    let (_origin, litequic) = Always::behind_litequic(Always::EMPTY_200, |_| {}).await;
     let mut transport = quinn::TransportConfig::default();
     transport.max_concurrent_uni_streams(0_u32.into());
     let quic = Quic::connect(litequic.address, "localhost", &litequic.cert_pem, transport).await;

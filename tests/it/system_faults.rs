@@ -311,7 +311,7 @@ async fn after_a_pause_tcp_data_is_read_before_timeouts_fire() {
 async fn after_a_pause_quic_data_is_read_before_timeouts_fire() {
     let litequic = Stoppable::new("10s").await;
     let (address, certificate) = (litequic.setup.address, &litequic.setup.made.cert_pem);
-    let header = |method, path| raw::headers(&raw::pseudo(method, path));
+    let header = |method, path| raw::request(method, path);
     let upload = [header("POST", "/"), raw::data("body")].concat();
     let (half, most) = (upload.len() / 4, upload.len() - 2);
     let split: [(&str, Vec<u8>, &[u8]); 4] = [

@@ -83,7 +83,7 @@ async fn a_client_that_trusts_the_chosen_certificate_alone_gets_through() {
 
 #[tokio::test]
 async fn a_client_that_does_not_speak_h3_is_refused_at_once() {
-    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let litequic = Litequic::demo(|_| {}).await;
     let table: [&[&[u8]]; 4] = [&[b"h2"], &[b"http/1.1", b"hq-interop"], &[b"h3-29"], &[]];
     let attempts = table.map(|protocols| connect(litequic.address, "localhost", protocols));
     for (attempt, protocols) in future::join_all(attempts).await.into_iter().zip(table) {

@@ -80,8 +80,7 @@ pub(super) fn parted(spans: &[SeenSpan]) -> (&SeenSpan, Vec<&SeenSpan>) {
 /// connection, which closes with the second request. Returns the heads of that.
 async fn sent_twice(client: &Client, script: &Script) -> [Head; 2] {
     let (first, mut peer) = tokio::join!(client.get("/first"), async {
-        let mut peer = script.accept().await;
-        peer.head().await;
+        let mut peer = script.accept_request().await;
         peer.say(Always::EMPTY_200).await;
         peer
     });

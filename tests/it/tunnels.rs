@@ -32,8 +32,7 @@ async fn other(origin: SocketAddr, edit: impl FnOnce(&mut Config)) -> Litequic {
 /// A tunnel of `other` `over` an HTTP version: the client's end and the origin's.
 async fn open(litequic: &Litequic, over: HttpVersion, origin: &Script) -> (Box<dyn tunnel::Duplex>, Peer, JoinSet<()>) {
     let serve = async {
-        let mut peer = origin.accept().await;
-        peer.head().await;
+        let mut peer = origin.accept_request().await;
         peer.say(YES).await;
         peer
     };
@@ -56,8 +55,7 @@ async fn is_reset(peer: &mut Peer) -> bool {
 /// A tunnel by HTTP/3, frame by frame.
 async fn raw_tunnel(raw: &Raw, origin: &Script) -> (raw::Exchange, Peer) {
     let mut exchange = raw.open(&tunnel::connect("/", "other", &[])).await;
-    let mut peer = origin.accept().await;
-    peer.head().await;
+    let mut peer = origin.accept_request().await;
     peer.say(YES).await;
     assert_eq!(exchange.header().await.status(), 200);
     (exchange, peer)
@@ -69,8 +67,7 @@ const CONNECT: [(&str, &str); 5] =
 /// The same by HTTP/2, on stream 1.
 async fn http2_tunnel(client: &mut Http2, origin: &Script) -> Peer {
     client.say(http2::HEADERS, http2::END_HEADERS, 1, &http2::fields(&CONNECT)).await;
-    let mut peer = origin.accept().await;
-    peer.head().await;
+    let mut peer = origin.accept_request().await;
     peer.say(YES).await;
     let head = client.find(&[http2::HEADERS]).await.unwrap();
     assert_eq!((http2::status(&head), head.flags & http2::END_STREAM), (200, 0));
@@ -83,8 +80,7 @@ const ASK: &str = "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nU
 async fn http1_tunnel(litequic: &Litequic, origin: &Script) -> (Tls, Peer) {
     let mut client = Tls::http1(litequic).await;
     client.say(ASK).await;
-    let mut peer = origin.accept().await;
-    peer.head().await;
+    let mut peer = origin.accept_request().await;
     peer.say(YES).await;
     assert!(client.head().await.starts_with("http/1.1 101 "));
     (client, peer)

@@ -32,7 +32,7 @@ fn backends() -> Vec<Io> {
 }
 
 async fn litequic(io: Io, wildcard: IpAddr, edit: impl FnOnce(&mut Config)) -> Litequic {
-    Litequic::start(origin::demo().await, |config| {
+    Litequic::demo(|config| {
         config.litequic.io = io;
         config.listen.udp = vec![(wildcard, 0).into()];
         config.listen.tcp.clear();

@@ -79,28 +79,28 @@ async fn all_go_on_elsewhere(litequic: &Litequic, address: SocketAddr) {
 
 #[tokio::test]
 async fn connections_spread_over_all_workers_and_stay_when_their_client_moves() {
-    let litequic = Litequic::start(origin::demo().await, at(Ipv4Addr::LOCALHOST)).await;
+    let litequic = Litequic::demo(at(Ipv4Addr::LOCALHOST)).await;
     all_go_on_elsewhere(&litequic, litequic.address).await;
     litequic.stop().await;
 }
 
 #[tokio::test]
 async fn the_same_holds_over_ipv6() {
-    let litequic = Litequic::start(origin::demo().await, at(Ipv6Addr::LOCALHOST)).await;
+    let litequic = Litequic::demo(at(Ipv6Addr::LOCALHOST)).await;
     all_go_on_elsewhere(&litequic, litequic.address).await;
     litequic.stop().await;
 }
 
 #[tokio::test]
 async fn the_same_holds_for_ipv4_on_an_ipv6_socket() {
-    let litequic = Litequic::start(origin::demo().await, at(Ipv6Addr::UNSPECIFIED)).await;
+    let litequic = Litequic::demo(at(Ipv6Addr::UNSPECIFIED)).await;
     all_go_on_elsewhere(&litequic, (Ipv4Addr::LOCALHOST, litequic.address.port()).into()).await;
     litequic.stop().await;
 }
 
 #[tokio::test]
 async fn an_ipv6_socket_serves_both_and_shows_ipv4_plainly() {
-    let litequic = Litequic::start(origin::demo().await, at(Ipv6Addr::UNSPECIFIED)).await;
+    let litequic = Litequic::demo(at(Ipv6Addr::UNSPECIFIED)).await;
     let table = [
         (IpAddr::from(Ipv4Addr::LOCALHOST), "x-forwarded-for: 127.0.0.1\n"),
         (IpAddr::from(Ipv6Addr::LOCALHOST), "x-forwarded-for: ::1\n"),
@@ -116,7 +116,7 @@ async fn an_ipv6_socket_serves_both_and_shows_ipv4_plainly() {
 
 #[tokio::test]
 async fn two_addresses_are_served_at_once() {
-    let litequic = Litequic::start(origin::demo().await, |config| {
+    let litequic = Litequic::demo(|config| {
         four_workers(config);
         config.listen.udp = vec![(Ipv4Addr::LOCALHOST, 0).into(), (Ipv6Addr::LOCALHOST, 0).into()];
     })
@@ -132,7 +132,7 @@ async fn two_addresses_are_served_at_once() {
 
 #[tokio::test]
 async fn clients_that_must_prove_their_address_get_in_on_every_worker() {
-    let litequic = Litequic::start(origin::demo().await, |config| {
+    let litequic = Litequic::demo(|config| {
         four_workers(config);
         config.limits.retry_handshakes = 0;
     })
@@ -168,7 +168,7 @@ fn forged() -> Vec<u8> {
 
 #[tokio::test]
 async fn forged_datagrams_disturb_nobody() {
-    let litequic = Litequic::start(origin::demo().await, four_workers).await;
+    let litequic = Litequic::demo(four_workers).await;
     let clients = future::join_all((0..8).map(|_| connect(&litequic, litequic.address))).await;
     let noise = UdpSocket::bind("127.0.0.1:0").unwrap();
     noise.set_nonblocking(true).unwrap();

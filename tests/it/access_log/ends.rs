@@ -34,7 +34,7 @@ async fn a_quic_close_without_error_after_the_last_byte_is_complete() {
     for code in [0x100_u32, 0, 0x21] {
         for size in SIZES {
             let raw = Raw::to(&litequic).await;
-            let mut exchange = raw.open(&raw::headers(&raw::pseudo("GET", &format!("/bytes/{size}")))).await;
+            let mut exchange = raw.open(&raw::request("GET", &format!("/bytes/{size}"))).await;
             exchange.finish();
             assert_eq!(exchange.outcome().await.response().body.len(), size);
             raw.quic.connection.close(code.into(), b"");
@@ -51,8 +51,7 @@ async fn a_quic_close_without_error_after_the_last_byte_is_complete() {
 #[tokio::test]
 async fn a_quic_close_with_an_error_or_an_idle_timeout_is_incomplete() {
     let folder = tempfile::tempdir().unwrap();
-    let script = Script::new().await;
-    let litequic = Litequic::start(script.address, |config| {
+    let (script, litequic) = Script::behind_litequic(|config| {
         config.access_log = everything(&folder);
         config.timeouts.idle = Duration::from_secs(2);
     })
@@ -84,8 +83,7 @@ async fn a_client_that_resets_its_upload_after_the_response_keeps_the_response()
     let raw = Raw::to(&litequic).await;
     let mut exchange = raw.open(&raw::with("POST", &[("content-length", "1000")])).await;
     exchange.send(&raw::data([b'x'; 100])).await;
-    let mut peer = script.accept().await;
-    peer.head().await;
+    let mut peer = script.accept_request().await;
     peer.say("HTTP/1.1 401 Unauthorized\r\nContent-Length: 2\r\n\r\nno").await;
     assert_eq!(exchange.outcome().await.status(), 401);
     let _ = exchange.send.reset(0x10c_u32.into());

@@ -1,6 +1,6 @@
 //! Folders that are full, or that have files of others.
 
-use super::{HTTP_01, LOOK_AGAIN, OBTAINED, Pebble, Ports, RENEWAL, Site, wait_for};
+use super::{HTTP_01, LOOK_AGAIN, OBTAINED, RENEWAL, pebble_and_site, wait_for};
 use crate::support::prelude::*;
 use std::os::unix::fs::PermissionsExt;
 use tokio::time::Instant;
@@ -10,9 +10,7 @@ const STORED: &str = "the certificate is stored now";
 
 #[tokio::test]
 async fn a_damaged_certificate_is_renamed_and_ordered_once() {
-    let ports = Ports::free();
-    let Some(pebble) = Pebble::start(ports, &[]).await else { return };
-    let site = Site::new(ports).await;
+    let Some((pebble, site)) = pebble_and_site(&[]).await else { return };
     site.write(&pebble, "\"a.test\"", HTTP_01);
     fs::create_dir_all(site.file("state")).unwrap();
     fs::set_permissions(site.file("state"), fs::Permissions::from_mode(0o700)).unwrap();
@@ -43,9 +41,7 @@ async fn a_damaged_certificate_is_renamed_and_ordered_once() {
 
 #[tokio::test]
 async fn a_certificate_that_cannot_be_stored_is_not_ordered() {
-    let ports = Ports::free();
-    let Some(pebble) = Pebble::start(ports, &[]).await else { return };
-    let site = Site::new(ports).await;
+    let Some((pebble, site)) = pebble_and_site(&[]).await else { return };
     site.write(&pebble, "\"a.test\"", HTTP_01);
     fs::create_dir_all(site.file("state/a.test.pem")).unwrap();
     fs::set_permissions(site.file("state"), fs::Permissions::from_mode(0o700)).unwrap();
@@ -64,9 +60,7 @@ async fn a_certificate_that_cannot_be_stored_is_not_ordered() {
 #[tokio::test]
 async fn a_certificate_obtained_on_a_full_disk_is_stored_later() {
     let [Some(unshare), Some(nsenter), Some(curl)] = ["unshare", "nsenter", "curl"].map(needs::program) else { return };
-    let ports = Ports::free();
-    let Some(pebble) = Pebble::start(ports, &[]).await else { return };
-    let site = Site::new(ports).await;
+    let Some((pebble, site)) = pebble_and_site(&[]).await else { return };
     let state = site.file("state");
     let fill = format!("head -c 1000000 /dev/zero >{}/fill 2>/dev/null || true", state.display());
     let more = site.write_hook(&pebble, &curl, &fill);
@@ -117,9 +111,7 @@ async fn a_certificate_obtained_on_a_full_disk_is_stored_later() {
 
 #[tokio::test]
 async fn a_folder_that_cannot_be_written_is_no_start() {
-    let ports = Ports::free();
-    let Some(pebble) = Pebble::start(ports, &[]).await else { return };
-    let site = Site::new(ports).await;
+    let Some((pebble, site)) = pebble_and_site(&[]).await else { return };
     site.write(&pebble, "\"a.test\"", HTTP_01);
     fs::write(site.file("state"), "").unwrap();
     let ended = Process::spawn(command(["run".as_ref(), site.file("litequic.toml").as_os_str()])).end();

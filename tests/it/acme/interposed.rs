@@ -1,14 +1,11 @@
 //! A CA that fails in the middle of an order, by a proxy in front of Pebble: each failure has its line in the log, and
 //! the order is continued where the CA has it.
 
-use super::{HTTP_01, LOOK_AGAIN, OBTAINED, Pebble, Ports, Site, pebble::long_lived};
+use super::{HTTP_01, LOOK_AGAIN, OBTAINED, Pebble, pebble::long_lived, pebble_and_site};
 use crate::support::prelude::*;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
+use rustls::pki_types::{CertificateDer, pem::PemObject};
 use std::{collections::VecDeque, sync::Mutex};
-use tokio::{
-    net::{TcpListener, TcpStream},
-    time::Instant,
-};
+use tokio::{net::TcpStream, time::Instant};
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
 /// For the failures of all hosts, one of which takes half a minute.
@@ -67,29 +64,20 @@ struct Interposed {
 impl Interposed {
     /// Listens before `pebble` with a certificate of `cert_pem`; returns its port. Ends with the test's runtime.
     async fn start(pebble: &Pebble, cert_pem: &str, key_pem: &str) -> u16 {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-        let port = listener.local_addr().unwrap().port();
         let certificate = CertificateDer::from_pem_slice(cert_pem.as_bytes()).unwrap();
-        let key = PrivateKeyDer::from_pem_slice(key_pem.as_bytes()).unwrap();
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let config =
-            rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-        let config = config.with_no_client_auth().with_single_cert(vec![certificate], key).unwrap();
-        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let acceptor = TlsAcceptor::from(Arc::new(tls::server_config(vec![certificate], key_pem)));
         let faults = FAULTS.iter().map(|(host, path, fault, _)| (*host, *path, *fault));
         let left = faults.chain(STRANGE.map(|fault| ("", RENEWAL_INFO, fault))).collect();
         let (pebble_port, pebble_pem) = (pebble.port, pebble.cert_pem.clone());
         let shared = Arc::new(Self { pebble_port, pebble_pem, left: Mutex::new(left) });
-        tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                let (acceptor, shared) = (acceptor.clone(), Arc::clone(&shared));
-                tokio::spawn(async move {
-                    let Ok(stream) = acceptor.accept(stream).await else { return };
-                    shared.answer(stream).await;
-                });
+        let server = Server::start(move |stream| {
+            let (acceptor, shared) = (acceptor.clone(), Arc::clone(&shared));
+            async move {
+                let Ok(stream) = acceptor.accept(stream).await else { return };
+                shared.answer(stream).await;
             }
         });
-        port
+        server.await.detach().port()
     }
 
     async fn answer(&self, mut client: TlsStream<TcpStream>) {
@@ -193,9 +181,7 @@ async fn request(client: &mut TlsStream<TcpStream>) -> Option<String> {
 
 #[tokio::test]
 async fn a_failure_of_the_ca_is_reported_and_the_order_continued() {
-    let ports = Ports::free();
-    let Some(pebble) = Pebble::start(ports, &[]).await else { return };
-    let site = Site::new(ports).await;
+    let Some((pebble, site)) = pebble_and_site(&[]).await else { return };
     let (cert_pem, key_pem) = long_lived();
     let port = Interposed::start(&pebble, &cert_pem, &key_pem).await;
     fs::write(site.file("interposed.pem"), cert_pem).unwrap();

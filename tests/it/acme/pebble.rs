@@ -38,6 +38,12 @@ pub(super) struct Pebble {
     program: PathBuf,
 }
 
+/// Pebble with `variables`, and a site that it reaches; none where there is no Pebble.
+pub(super) async fn pebble_and_site(variables: &[(&str, &str)]) -> Option<(Pebble, Site)> {
+    let ports = Ports::free();
+    Some((Pebble::start(ports, variables).await?, Site::new(ports).await))
+}
+
 impl Pebble {
     /// Starts one that validates at `ports`, with variables of its environment. `None` where there is none.
     pub(super) async fn start(ports: Ports, variables: &[(&str, &str)]) -> Option<Self> {
@@ -90,12 +96,8 @@ impl Pebble {
     }
 
     async fn await_start(&self) {
-        within("Pebble's start", async {
-            while self.try_get(self.port, "/dir").await.is_err()
-                || self.try_get(self.management, "/roots/0").await.is_err()
-            {
-                sleep(LOOK_AGAIN).await;
-            }
+        until("Pebble's start", async || {
+            self.try_get(self.port, "/dir").await.is_ok() && self.try_get(self.management, "/roots/0").await.is_ok()
         })
         .await;
     }
@@ -240,12 +242,7 @@ impl Site {
 
     /// Waits until a certificate of `host` is stored, which it is after it is served.
     pub(super) async fn await_stored(&self, host: &str) {
-        within("the plan", async {
-            while self.plan(host)["directory"] == "" {
-                sleep(LOOK_AGAIN).await;
-            }
-        })
-        .await;
+        until("the plan", async || self.plan(host)["directory"] != "").await;
     }
 
     /// The plan that is stored for `host`.

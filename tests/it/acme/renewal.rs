@@ -1,6 +1,6 @@
 //! When certificates are renewed: by the CA's renewal information, under load, and by clocks that are not the CA's.
 
-use super::{HTTP_01, LOOK_AGAIN, OBTAINED, Pebble, Ports, RENEWAL, Site, wait_for};
+use super::{HTTP_01, LOOK_AGAIN, OBTAINED, RENEWAL, Site, pebble_and_site, wait_for};
 use crate::support::prelude::*;
 use humantime::format_rfc3339_seconds;
 use serde_json::{Value as Json, json};
@@ -91,9 +91,7 @@ impl Load {
 
 #[tokio::test]
 async fn a_renewal_follows_the_ca_and_loses_no_request_under_load() {
-    let ports = Ports::free();
-    let Some(pebble) = Pebble::start(ports, &[]).await else { return };
-    let site = Site::new(ports).await;
+    let Some((pebble, site)) = pebble_and_site(&[]).await else { return };
     site.write(&pebble, "\"a.test\"", HTTP_01);
     let litequic = site.start();
     litequic.await_stderr(OBTAINED);
@@ -128,9 +126,7 @@ async fn a_renewal_follows_the_ca_and_loses_no_request_under_load() {
 
 #[tokio::test]
 async fn invalid_renewal_information_renews_at_the_usual_time() {
-    let ports = Ports::free();
-    let Some(pebble) = Pebble::start(ports, &[]).await else { return };
-    let site = Site::new(ports).await;
+    let Some((pebble, site)) = pebble_and_site(&[]).await else { return };
     site.write(&pebble, "\"a.test\"", DEFAULT);
     let mut litequic = site.start();
     litequic.await_stderr(OBTAINED);
@@ -166,9 +162,7 @@ async fn invalid_renewal_information_renews_at_the_usual_time() {
 
 #[tokio::test]
 async fn an_authorization_that_is_valid_already_is_not_validated_again() {
-    let ports = Ports::free();
-    let Some(pebble) = Pebble::start(ports, &[("PEBBLE_AUTHZREUSE", "100")]).await else { return };
-    let site = Site::new(ports).await;
+    let Some((pebble, site)) = pebble_and_site(&[("PEBBLE_AUTHZREUSE", "100")]).await else { return };
     site.write(&pebble, "\"a.test\"", DEFAULT);
     let litequic = site.start();
     litequic.await_stderr(OBTAINED);
@@ -191,9 +185,7 @@ const CLOCK_DIFFERS: &str = "the clock of this machine differs from the CA's";
 /// A certificate has expired by then, and so has each that the CA issues.
 #[tokio::test]
 async fn a_clock_a_year_ahead_renews_once_and_is_reported() {
-    let ports = Ports::free();
-    let Some(pebble) = Pebble::start(ports, &[]).await else { return };
-    let site = Site::new(ports).await;
+    let Some((pebble, site)) = pebble_and_site(&[]).await else { return };
     let Some(clock) = needs::Clock::of(site.file("time")) else { return };
     site.write(&pebble, "\"a.test\"", DEFAULT);
     let mut command = site.command();
@@ -228,9 +220,7 @@ async fn a_clock_a_year_ahead_renews_once_and_is_reported() {
 /// Each certificate becomes valid tomorrow.
 #[tokio::test]
 async fn a_clock_a_day_behind_obtains_one_certificate_and_serves_it() {
-    let ports = Ports::free();
-    let Some(pebble) = Pebble::start(ports, &[]).await else { return };
-    let site = Site::new(ports).await;
+    let Some((pebble, site)) = pebble_and_site(&[]).await else { return };
     let Some(clock) = needs::Clock::of(site.file("time")) else { return };
     clock.set(-i64::try_from(DAY).unwrap());
     site.write(&pebble, "\"a.test\"", DEFAULT);

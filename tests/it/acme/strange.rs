@@ -2,8 +2,8 @@
 
 use super::{HTTP_01, LOOK_AGAIN};
 use crate::support::prelude::*;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
-use tokio::{net::TcpListener, time::Instant};
+use rustls::pki_types::{CertificateDer, pem::PemObject};
+use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
 /// For all of them, one after the other.
@@ -36,32 +36,24 @@ fn cases() -> Vec<(&'static str, String, &'static str)> {
 
 /// Answers requests for `/NAME` as [`cases`] says. Ends with the test's runtime.
 async fn serve(cert_pem: &str, key_pem: &str) -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    let port = listener.local_addr().unwrap().port();
     let certificate = CertificateDer::from_pem_slice(cert_pem.as_bytes()).unwrap();
-    let key = PrivateKeyDer::from_pem_slice(key_pem.as_bytes()).unwrap();
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-    let config = config.with_no_client_auth().with_single_cert(vec![certificate], key).unwrap();
-    let acceptor = TlsAcceptor::from(Arc::new(config));
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            let acceptor = acceptor.clone();
-            tokio::spawn(async move {
-                let Ok(mut stream) = acceptor.accept(stream).await else { return };
-                let mut head = vec![0; 4096];
-                let read = stream.read(&mut head).await.unwrap_or(0);
-                let head = String::from_utf8_lossy(&head[..read]).into_owned();
-                let name = head.strip_prefix("GET /").and_then(|rest| rest.split(' ').next()).unwrap_or_default();
-                let Some((_, answer, _)) = cases().into_iter().find(|(case, ..)| *case == name) else { return };
-                let _ = stream.write_all(answer.as_bytes()).await;
-                let chunk = vec![b'x'; 64 * 1024];
-                while name == "endless" && stream.write_all(&chunk).await.is_ok() {}
-                let _ = stream.shutdown().await;
-            });
+    let acceptor = TlsAcceptor::from(Arc::new(tls::server_config(vec![certificate], key_pem)));
+    let server = Server::start(move |stream| {
+        let acceptor = acceptor.clone();
+        async move {
+            let Ok(mut stream) = acceptor.accept(stream).await else { return };
+            let mut head = vec![0; 4096];
+            let read = stream.read(&mut head).await.unwrap_or(0);
+            let head = String::from_utf8_lossy(&head[..read]).into_owned();
+            let name = head.strip_prefix("GET /").and_then(|rest| rest.split(' ').next()).unwrap_or_default();
+            let Some((_, answer, _)) = cases().into_iter().find(|(case, ..)| *case == name) else { return };
+            let _ = stream.write_all(answer.as_bytes()).await;
+            let chunk = vec![b'x'; 64 * 1024];
+            while name == "endless" && stream.write_all(&chunk).await.is_ok() {}
+            let _ = stream.shutdown().await;
         }
     });
-    port
+    server.await.detach().port()
 }
 
 #[tokio::test]

@@ -145,7 +145,7 @@ async fn a_client_denied_during_its_quic_handshake_is_closed_after_it() {
 
 #[tokio::test]
 async fn a_client_that_a_proxy_names_is_denied_by_that_name() {
-    let litequic = Litequic::start(origin::demo().await, |config| {
+    let litequic = Litequic::demo(|config| {
         edit(config);
         config.listen.proxy_protocol_from = vec![Network { address: OTHER.into(), prefix: 32 }];
         config.trusted_proxies = vec![Network { address: Ipv4Addr::LOCALHOST.into(), prefix: 32 }];

@@ -75,8 +75,7 @@ async fn no_client_says_itself_who_it_is_or_what_it_asked_for() {
         (&[], &NAMES),
     ];
     for (items, expected) in table {
-        let origin = Script::new().await;
-        let litequic = Litequic::start(origin.address, |config| reserve(config, items)).await;
+        let (origin, litequic) = Script::behind_litequic(|config| reserve(config, items)).await;
         for protocol in PROTOCOLS {
             let head = get(&litequic, &origin, protocol, "/").await;
             assert_eq!(passed(&head), expected, "{items:?} {protocol:?}");
@@ -89,8 +88,7 @@ async fn no_client_says_itself_who_it_is_or_what_it_asked_for() {
 
 #[tokio::test]
 async fn a_trusted_proxy_names_its_client_in_exact_spelling_alone() {
-    let origin = Script::new().await;
-    let litequic = Litequic::start(origin.address, |config| {
+    let (origin, litequic) = Script::behind_litequic(|config| {
         reserve(config, &["client", "url"]);
         config.trusted_proxies = vec![Network { address: Ipv4Addr::LOCALHOST.into(), prefix: 8 }];
     })
@@ -107,8 +105,7 @@ async fn a_trusted_proxy_names_its_client_in_exact_spelling_alone() {
 
 #[tokio::test]
 async fn a_method_is_not_overridden_where_it_selects_the_route() {
-    let origin = Script::new().await;
-    let litequic = Litequic::start(origin.address, |config| {
+    let (origin, litequic) = Script::behind_litequic(|config| {
         reserve(config, &["client", "url"]);
         let route = |path: &str, methods: &[Method]| {
             let mut route = RouteConfig { path_prefix: path.into(), ..RouteConfig::catch_all(Config::ORIGIN_NAME) };
@@ -130,8 +127,7 @@ async fn a_method_is_not_overridden_where_it_selects_the_route() {
 #[tokio::test]
 async fn trailers_have_none_of_these_fields_whoever_sends_them() {
     for trusted in [false, true] {
-        let origin = Script::new().await;
-        let litequic = Litequic::start(origin.address, |config| {
+        let (origin, litequic) = Script::behind_litequic(|config| {
             reserve(config, &["client", "url"]);
             if trusted {
                 config.trusted_proxies = vec![Network { address: Ipv4Addr::LOCALHOST.into(), prefix: 8 }];
@@ -146,8 +142,7 @@ async fn trailers_have_none_of_these_fields_whoever_sends_them() {
             let fields = if protocol == Protocol::Http1 { &fields[1..] } else { &fields };
             let request = Request::with_trailers("/", fields, &trailers.map(|name| (name, "1")));
             let answered = async {
-                let mut peer = origin.accept().await;
-                peer.head().await;
+                let mut peer = origin.accept_request().await;
                 let body = peer.until("\r\n\r\n").await;
                 peer.say("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").await;
                 body

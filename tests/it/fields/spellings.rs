@@ -121,8 +121,7 @@ async fn ambiguous_fields_are_dropped_rejected_or_passed() {
     for (ambiguous, status, lines) in
         [(Drop, 200, vec!["x-plain: 1"]), (Reject, 400, vec![]), (Pass, 200, vec!["x-plain: 1", "x_a: 1", "x.a: 1"])]
     {
-        let origin = Script::new().await;
-        let litequic = Litequic::start(origin.address, |config| policy(config, ambiguous)).await;
+        let (origin, litequic) = Script::behind_litequic(|config| policy(config, ambiguous)).await;
         for protocol in PROTOCOLS {
             let fields =
                 [("x-plain", "1"), ("x_a", "1"), ("x.a", "1"), ("x_forwarded_for", "6.6.6.6"), ("client.cert", ":a:")];

@@ -39,8 +39,7 @@ async fn request_trailers_lose_fields_of_rules_and_of_litequic() {
         (AmbiguousFields::Reject, vec!["x-sum: 1"]),
         (AmbiguousFields::Pass, vec!["x-sum: 1", "x_sum: 1"]),
     ] {
-        let origin = Script::new().await;
-        let litequic = Litequic::start(origin.address, |config| {
+        let (origin, litequic) = Script::behind_litequic(|config| {
             config.routes[0].request_headers = rules("x-internal-user");
             config.origins.get_mut(Config::ORIGIN_NAME).unwrap().ambiguous_fields = ambiguous;
         })
@@ -51,8 +50,7 @@ async fn request_trailers_lose_fields_of_rules_and_of_litequic() {
             let fields = if protocol == Protocol::Http1 { &fields[1..] } else { &fields };
             let request = Request::with_trailers("/", fields, &trailers.map(|name| (name, "1")));
             let answered = async {
-                let mut peer = origin.accept().await;
-                peer.head().await;
+                let mut peer = origin.accept_request().await;
                 let body = peer.until("\r\n\r\n").await;
                 peer.say("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").await;
                 body
@@ -76,10 +74,7 @@ async fn response_trailers_lose_fields_that_a_rule_removes_or_sets() {
          2\r\nok\r\n0\r\nX-Sum: 1\r\nX-Debug: secret\r\nX-Role: origin\r\n\r\n",
     )
     .await;
-    let litequic = Litequic::start(origin.address, |config| {
-        config.routes[0].response_headers = rules("x-debug");
-    })
-    .await;
+    let litequic = Litequic::start(origin.address, |config| config.routes[0].response_headers = rules("x-debug")).await;
     let response = Raw::to(&litequic).await.ask(&raw::with("GET", &[("te", "trailers")])).await.response();
     assert_eq!(response.trailers.unwrap().0, [("x-sum".to_owned(), "1".to_owned())]);
     assert_eq!(response.fields.get("x-role"), Some("litequic"));
@@ -96,8 +91,7 @@ async fn response_trailers_lose_fields_that_a_rule_removes_or_sets() {
 async fn trailers_with_invalid_names_or_values_are_malformed() {
     for (name, value) in [("x\"y", "1"), ("x", " 1"), ("x", "1\t")] {
         for protocol in [Protocol::Http2, Protocol::Http3] {
-            let origin = Script::new().await;
-            let litequic = Litequic::start(origin.address, unbuffered).await;
+            let (origin, litequic) = Script::behind_litequic(unbuffered).await;
             let request = Request::with_trailers("/", &[("trailer", "x")], &[(name, value)]);
             // Whatever came of the head.
             let answered = async { origin.accept().await.rest().await };
@@ -108,12 +102,10 @@ async fn trailers_with_invalid_names_or_values_are_malformed() {
         }
     }
     // HTTP/1.1 cuts the blanks off.
-    let origin = Script::new().await;
-    let litequic = Litequic::start(origin.address, |_| {}).await;
+    let (origin, litequic) = Script::behind_litequic(|_| {}).await;
     let request = Request::with_trailers("/", &[("trailer", "x")], &[("x", " 1 \t")]);
     let answered = async {
-        let mut peer = origin.accept().await;
-        peer.head().await;
+        let mut peer = origin.accept_request().await;
         let body = peer.until("\r\n\r\n").await;
         peer.say("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
         body

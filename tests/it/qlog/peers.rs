@@ -66,7 +66,7 @@ fn of_aioquic<'a>(trace: &'a Json, name: &'a str) -> impl Iterator<Item = &'a Js
 #[tokio::test]
 async fn litequics_qlog_agrees_with_aioquics_and_has_no_secret() {
     let Some(python) = needs::python_module("aioquic.h3.connection") else { return };
-    let litequic = Litequic::start(origin::demo().await, |config| {
+    let litequic = Litequic::demo(|config| {
         edit(config);
         config.limits.retry_handshakes = 0;
     })

@@ -94,8 +94,7 @@ async fn a_response_that_stalls_longer_than_its_route_allows_is_reset() {
     let client = Client::to(&litequic).await;
     let mut stream = client.open(client.request(Method::GET, "/")).await;
     stream.finish().await.unwrap();
-    let mut peer = script.accept().await;
-    peer.head().await;
+    let mut peer = script.accept_request().await;
     peer.say("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n12345").await;
     while let Ok(Some(_)) = within("the body", stream.recv_data()).await {}
     litequic

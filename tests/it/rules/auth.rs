@@ -12,10 +12,7 @@ use crate::{
 use futures_util::{SinkExt, StreamExt};
 use litequic_config::AmbiguousFields;
 use std::sync::Mutex;
-use tokio::{
-    net::{TcpListener, TcpStream},
-    task::JoinHandle,
-};
+use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::Message;
 
 /// Paths of the server, and what it answers there.
@@ -49,30 +46,19 @@ const ANSWERS: &[(&str, &str)] = &[
 pub(super) struct Decider {
     pub(super) address: SocketAddr,
     seen: Arc<Mutex<Vec<String>>>,
-    serving: JoinHandle<()>,
+    _server: Server,
 }
 
 impl Decider {
     pub(super) async fn new() -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-        let (address, seen) = (listener.local_addr().unwrap(), Arc::<Mutex<Vec<String>>>::default());
+        let seen = Arc::<Mutex<Vec<String>>>::default();
         let heads = Arc::clone(&seen);
-        let serving = tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(decide(stream, Arc::clone(&heads)));
-            }
-        });
-        Self { address, seen, serving }
+        let server = Server::start(move |stream| decide(stream, Arc::clone(&heads))).await;
+        Self { address: server.address, seen, _server: server }
     }
 
     fn heads(&self) -> Vec<Head> {
         self.seen.lock().unwrap().iter().cloned().map(Head).collect()
-    }
-}
-
-impl Drop for Decider {
-    fn drop(&mut self) {
-        self.serving.abort();
     }
 }
 

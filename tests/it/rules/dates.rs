@@ -121,8 +121,9 @@ async fn every_answer_of_litequic_has_a_date_by_each_protocol() {
 #[tokio::test]
 async fn an_origins_date_passes_as_it_came() {
     const THEN: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
-    let origin = Always::new(format!("HTTP/1.1 200 OK\r\nDate: {THEN}\r\nContent-Length: 2\r\n\r\nok")).await;
-    let litequic = Litequic::start(origin.address, |_| {}).await;
+    let (_origin, litequic) =
+        Always::behind_litequic(format!("HTTP/1.1 200 OK\r\nDate: {THEN}\r\nContent-Length: 2\r\n\r\nok"), |_| {})
+            .await;
     for (_, date) in asked(&litequic, "GET", "/", &[], "").await {
         assert_eq!(date.as_deref(), Some(THEN));
     }
@@ -131,8 +132,7 @@ async fn an_origins_date_passes_as_it_came() {
 
 #[tokio::test]
 async fn an_interim_response_gets_no_date() {
-    let script = Script::new().await;
-    let litequic = Litequic::start(script.address, |_| {}).await;
+    let (script, litequic) = Script::behind_litequic(|_| {}).await;
     let raw = Raw::to(&litequic).await;
     let (mut exchange, mut peer) = raw.asked_at(&script).await;
     peer.say("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
@@ -144,10 +144,9 @@ async fn an_interim_response_gets_no_date() {
 
 #[tokio::test]
 async fn answers_without_tls_have_a_date() {
-    let litequic = Litequic::start(origin::closed_port(), |config| {
-        config.listen.redirect = vec![([127, 0, 0, 1], 0).into()];
-    })
-    .await;
+    let litequic =
+        Litequic::start(origin::closed_port(), |config| config.listen.redirect = vec![([127, 0, 0, 1], 0).into()])
+            .await;
     for (address, status) in [(litequic.redirects[0], 308), (litequic.tcp[0], 400)] {
         let mut plain = TcpStream::connect(address).await.unwrap();
         plain.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").await.unwrap();

@@ -159,12 +159,7 @@ async fn a_renewed_authority_counts_from_the_next_handshake_on_under_load_too() 
     let client = running.client().await;
     assert_eq!(client.get("/").await.status, 502);
     folder.put("ca.pem", &first.pem());
-    within("the renewed authority", async {
-        while client.get("/").await.status != 200 {
-            sleep(Duration::from_millis(10)).await;
-        }
-    })
-    .await;
+    until("the renewed authority", async || client.get("/").await.status == 200).await;
     running.process.await_stderr("\"key\":\"origin.tls\"");
 
     // Under load: both, then one again.
@@ -185,12 +180,7 @@ async fn a_renewed_authority_counts_from_the_next_handshake_on_under_load_too() 
         let (renewals, before) = (running.renewals(), running.metric(handshakes).await);
         folder.put("ca.pem", &authorities);
         // A file that is written again at once is read once: the load opens connections of its own accord, too.
-        within("the renewal", async {
-            while running.renewals() == renewals {
-                sleep(Duration::from_millis(10)).await;
-            }
-        })
-        .await;
+        until("the renewal", async || running.renewals() != renewals).await;
         within("full handshakes by the new file", async {
             while running.metric(handshakes).await == before {
                 load.try_join_next().into_iter().for_each(|ended| ended.unwrap());
@@ -215,19 +205,9 @@ async fn a_renewed_authority_counts_from_the_next_handshake_on_under_load_too() 
     running.process.await_stderr("unknown unit");
     let before = running.metric(handshakes).await;
     folder.put("ca.pem", &(first.pem() + &second.pem()));
-    within("full handshakes by the renewed file", async {
-        while running.metric(handshakes).await == before {
-            sleep(Duration::from_millis(10)).await;
-        }
-    })
-    .await;
+    until("full handshakes by the renewed file", async || running.metric(handshakes).await != before).await;
     let before = served.load(Ordering::Relaxed);
-    within("requests", async {
-        while served.load(Ordering::Relaxed) < before + 20 {
-            sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await;
+    until("requests", async || served.load(Ordering::Relaxed) >= before + 20).await;
     stop.store(true, Ordering::Relaxed);
     while let Some(ended) = load.join_next().await {
         ended.unwrap();

@@ -84,7 +84,7 @@ async fn a_spelling_of_another_routes_path_is_answered_400_by_every_protocol() {
 
 /// HTTP/2's statuses are read by hand, and not all of them.
 async fn by_http3(litequic: &Litequic, path: &str) -> u16 {
-    Raw::to(litequic).await.ask(&raw::headers(&raw::pseudo("GET", path))).await.status()
+    Raw::to(litequic).await.ask(&raw::request("GET", path)).await.status()
 }
 
 #[tokio::test]

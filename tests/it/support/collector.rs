@@ -17,7 +17,6 @@ use std::{
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    net::TcpListener,
     sync::watch,
     task::JoinSet,
 };
@@ -60,7 +59,7 @@ pub(crate) struct Collector {
     is_grpc: bool,
     seen: Arc<Mutex<Seen>>,
     changed: watch::Receiver<usize>,
-    _serving: JoinSet<()>,
+    _server: Server,
 }
 
 impl Collector {
@@ -85,34 +84,30 @@ impl Collector {
     }
 
     async fn start_with(is_grpc: bool, script: impl IntoIterator<Item = Manner>, tls: Option<TlsAcceptor>) -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-        let address = listener.local_addr().unwrap();
         let seen = Arc::new(Mutex::new(Seen { script: script.into_iter().collect(), ..Seen::default() }));
         let (change, changed) = watch::channel(0);
         let (shared, change) = (Arc::clone(&seen), Arc::new(change));
-        let serving = async move {
-            let mut connections = JoinSet::new();
-            while let Ok((stream, _)) = listener.accept().await {
-                shared.lock().unwrap().connections += 1;
-                let (seen, change, tls) = (Arc::clone(&shared), Arc::clone(&change), tls.clone());
-                connections.spawn(async move {
-                    let stream: Box<dyn Stream> = match tls {
-                        None => Box::new(stream),
-                        // A client that does not trust it goes.
-                        Some(tls) => match tls.accept(stream).await {
-                            Ok(stream) => Box::new(stream),
-                            Err(_) => return,
-                        },
-                    };
-                    // A connection's end is the client's.
-                    let _ = match is_grpc {
-                        true => grpc(stream, &seen, &change).await.is_some(),
-                        false => http(stream, &seen, &change).await.is_some(),
-                    };
-                });
+        let server = Server::start(move |stream| {
+            shared.lock().unwrap().connections += 1;
+            let (seen, change, tls) = (Arc::clone(&shared), Arc::clone(&change), tls.clone());
+            async move {
+                let stream: Box<dyn Stream> = match tls {
+                    None => Box::new(stream),
+                    // A client that does not trust it goes.
+                    Some(tls) => match tls.accept(stream).await {
+                        Ok(stream) => Box::new(stream),
+                        Err(_) => return,
+                    },
+                };
+                // A connection's end is the client's.
+                let _ = match is_grpc {
+                    true => grpc(stream, &seen, &change).await.is_some(),
+                    false => http(stream, &seen, &change).await.is_some(),
+                };
             }
-        };
-        Self { address, is_grpc, seen, changed, _serving: JoinSet::from_iter([serving]) }
+        })
+        .await;
+        Self { address: server.address, is_grpc, seen, changed, _server: server }
     }
 
     /// The URL for `traces.endpoint`.

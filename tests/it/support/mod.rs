@@ -33,16 +33,16 @@ pub(crate) mod wire;
 /// What most tests name.
 pub(crate) mod prelude {
     pub(crate) use super::{
-        DEADLINE,
+        DEADLINE, LOOK_AGAIN,
         client::{self, Client, Quic},
         http2::{self, Http2},
         io_key, needs,
-        origin::{self, Always, Script},
+        origin::{self, Always, Script, Server},
         process::{Process, command, free_tcp_port, free_udp_port},
-        proxy::Litequic,
+        proxy::{Litequic, defaults},
         raw::{self, Raw},
         tls::{self, Tls},
-        within,
+        until, within,
     };
     pub(crate) use http::Method;
     pub(crate) use litequic::app::WorkerMetrics;
@@ -69,6 +69,9 @@ use std::env;
 /// Longer than anything that a test waits for, on a machine that has much else to do.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
+/// Between two looks at state without events.
+pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
 /// The value of `LITEQUIC_TEST_IO`: the `litequic.io` of every litequic that a test starts.
 pub(crate) fn io() -> Io {
     let Ok(asked) = env::var("LITEQUIC_TEST_IO") else { return LiteQuic::default().io };
@@ -93,6 +96,16 @@ pub(crate) fn has_io_uring() -> bool {
         needs::skip(line);
     }
     has
+}
+
+/// Waits until `condition` holds; fails with `what` if it does not come to it.
+pub(crate) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+    let holds = async {
+        while !condition().await {
+            sleep(LOOK_AGAIN).await;
+        }
+    };
+    within(what, holds).await;
 }
 
 /// Waits for `event`; fails with `what` if it does not come.

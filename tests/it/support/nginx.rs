@@ -13,8 +13,6 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// Between two looks at what nginx does.
-const LOOK_AGAIN: Duration = Duration::from_millis(5);
 /// A free port may be another process' a moment later.
 const ATTEMPTS: u32 = 5;
 /// Everything that nginx would otherwise put below /var.

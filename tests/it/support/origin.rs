@@ -8,8 +8,57 @@ use std::sync::{
 };
 use tokio::{
     net::{TcpListener, TcpStream},
-    task::{AbortHandle, JoinSet},
+    task::JoinSet,
 };
+
+/// A server that ends, with its connections, when it is dropped.
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    serving: JoinSet<()>,
+}
+
+impl Server {
+    /// Has each connection to a free port served by `serve`.
+    pub(crate) async fn start<F: Future<Output = ()> + Send + 'static>(
+        serve: impl FnMut(TcpStream) -> F + Send + 'static,
+    ) -> Self {
+        Self::at((Ipv4Addr::LOCALHOST, 0), serve).await
+    }
+
+    /// Has each connection to `address` served by `serve`.
+    pub(crate) async fn at<F: Future<Output = ()> + Send + 'static>(
+        address: impl Into<SocketAddr>,
+        mut serve: impl FnMut(TcpStream) -> F + Send + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind(address.into()).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut serving = JoinSet::new();
+        serving.spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                connections.spawn(serve(stream));
+            }
+        });
+        Self { address, serving }
+    }
+
+    /// Has it end with the test's runtime instead, and returns its address.
+    pub(crate) fn detach(mut self) -> SocketAddr {
+        self.serving.detach_all();
+        self.address
+    }
+}
+
+/// Answers each head on `stream` with `answer`.
+pub(crate) async fn answer_heads(mut stream: TcpStream, answer: impl AsRef<[u8]>) {
+    let mut seen = Vec::new();
+    while let Ok(1..) = stream.read_buf(&mut seen).await {
+        if seen.ends_with(b"\r\n\r\n") {
+            seen.clear();
+            stream.write_all(answer.as_ref()).await.unwrap();
+        }
+    }
+}
 
 /// The demo's origin with faults: `/bytes/N`, `/echo`, `/sink`, `/drip/N/MS`, `/status/CODE` and so on. Ends with the
 /// test's runtime.
@@ -38,10 +87,24 @@ impl Script {
         Self { listener, address }
     }
 
+    /// The same, behind a litequic that `edit` has changed.
+    pub(crate) async fn behind_litequic(edit: impl FnOnce(&mut Config)) -> (Self, Litequic) {
+        let script = Self::new().await;
+        let litequic = Litequic::start(script.address, edit).await;
+        (script, litequic)
+    }
+
     /// The next connection.
     pub(crate) async fn accept(&self) -> Peer {
         let (stream, _) = within("a connection to the origin", self.listener.accept()).await.unwrap();
         Peer { stream, seen: Vec::new() }
+    }
+
+    /// The next connection, of whose request the head was read.
+    pub(crate) async fn accept_request(&self) -> Peer {
+        let mut peer = self.accept().await;
+        peer.head().await;
+        peer
     }
 
     /// Fails if there is a connection that was not accepted yet.
@@ -138,7 +201,7 @@ pub(crate) struct Always {
     pub(crate) address: SocketAddr,
     connections: Arc<AtomicUsize>,
     seen: Arc<Mutex<Vec<u8>>>,
-    serving: AbortHandle,
+    _server: Server,
 }
 
 impl Always {
@@ -146,19 +209,25 @@ impl Always {
     pub(crate) const EMPTY_200: &str = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
 
     pub(crate) async fn new(answer: impl Into<Vec<u8>>) -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-        let address = listener.local_addr().unwrap();
         let answer: Arc<[u8]> = answer.into().into();
         let (connections, seen) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(Vec::new())));
         let (counter, record) = (Arc::clone(&connections), Arc::clone(&seen));
-        let serving = tokio::spawn(async move {
-            let mut tasks = JoinSet::new();
-            while let Ok((stream, _)) = listener.accept().await {
-                counter.fetch_add(1, Ordering::Relaxed);
-                tasks.spawn(Self::serve(stream, Arc::clone(&answer), Arc::clone(&record)));
-            }
-        });
-        Self { address, connections, seen, serving: serving.abort_handle() }
+        let server = Server::start(move |stream| {
+            counter.fetch_add(1, Ordering::Relaxed);
+            Self::serve(stream, Arc::clone(&answer), Arc::clone(&record))
+        })
+        .await;
+        Self { address: server.address, connections, seen, _server: server }
+    }
+
+    /// The same, behind a litequic that `edit` has changed.
+    pub(crate) async fn behind_litequic(
+        answer: impl Into<Vec<u8>>,
+        edit: impl FnOnce(&mut Config),
+    ) -> (Self, Litequic) {
+        let origin = Self::new(answer).await;
+        let litequic = Litequic::start(origin.address, edit).await;
+        (origin, litequic)
     }
 
     async fn serve(mut stream: TcpStream, answer: Arc<[u8]>, record: Arc<Mutex<Vec<u8>>>) {
@@ -182,11 +251,5 @@ impl Always {
     /// Every byte that came, over all connections.
     pub(crate) fn seen(&self) -> String {
         String::from_utf8_lossy(&self.seen.lock().unwrap()).into_owned()
-    }
-}
-
-impl Drop for Always {
-    fn drop(&mut self) {
-        self.serving.abort();
     }
 }

@@ -30,6 +30,9 @@ pub(crate) struct Litequic {
     ended: JoinHandle<Result<(), WorkerDied>>,
 }
 
+/// Changes nothing.
+pub(crate) fn defaults(_: &mut Config) {}
+
 /// Has requests get a connection to their origin before anything of their body is there.
 pub(crate) fn unbuffered(config: &mut Config) {
     for origin in config.origins.values_mut() {
@@ -41,6 +44,11 @@ impl Litequic {
     /// Starts one worker on 127.0.0.1 before the origin at `origin`, after `edit` has changed what it likes.
     pub(crate) async fn start(origin: SocketAddr, edit: impl FnOnce(&mut Config)) -> Self {
         Self::with_config(&Self::config(origin, edit)).await
+    }
+
+    /// The same, before the demo's origin with faults.
+    pub(crate) async fn demo(edit: impl FnOnce(&mut Config)) -> Self {
+        Self::start(origin::demo().await, edit).await
     }
 
     /// The same, with memory as short as in `gauge`.
@@ -129,6 +137,12 @@ impl Litequic {
     pub(crate) async fn stop(self) {
         self.lifecycle.advance_phase(ProcessPhase::Stopping);
         self.ended().await;
+    }
+
+    /// The same once no request is open and nothing is held for any.
+    pub(crate) async fn stop_when_idle(self) {
+        self.wait_until_idle().await;
+        self.stop().await;
     }
 
     /// Waits until it has ended in order, on request.

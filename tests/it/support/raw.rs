@@ -13,9 +13,14 @@ pub(crate) use litequic_testkit::{
 };
 use quinn::{ReadError, RecvStream, SendStream, VarInt};
 
+/// The header of a request for `path`.
+pub(crate) fn request(method: &str, path: &str) -> Vec<u8> {
+    headers(&pseudo(method, path))
+}
+
 /// The header of `GET /`.
 pub(crate) fn get() -> Vec<u8> {
-    headers(&pseudo("GET", "/"))
+    request("GET", "/")
 }
 
 /// The header of a request for `/` with `more` behind the pseudo-headers.
@@ -86,8 +91,7 @@ impl Raw {
     pub(crate) async fn asked_at(&self, origin: &Script) -> (Exchange, Peer) {
         let mut exchange = self.open(&get()).await;
         exchange.finish();
-        let mut peer = origin.accept().await;
-        peer.head().await;
+        let peer = origin.accept_request().await;
         (exchange, peer)
     }
 

@@ -2,7 +2,10 @@
 
 use super::prelude::*;
 use litequic_tls::{ServerTrust, client_config};
-use rustls::{ClientConfig, pki_types::ServerName};
+use rustls::{
+    ClientConfig, ServerConfig,
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
+};
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
@@ -24,7 +27,15 @@ pub(crate) fn config(cert_pem: &str, protocols: &[&str]) -> ClientConfig {
     config
 }
 
-/// The same of a client that trusts any certificate: for a process whose certificate the test does not have.
+/// A server's configuration with `chain`, whose first certificate has the key `key_pem`.
+pub(crate) fn server_config(chain: Vec<CertificateDer<'static>>, key_pem: &str) -> ServerConfig {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let key = PrivateKeyDer::from_pem_slice(key_pem.as_bytes()).unwrap();
+    config.with_no_client_auth().with_single_cert(chain, key).unwrap()
+}
+
+/// A configuration of a client that trusts any certificate: for a process whose certificate the test does not have.
 pub(crate) fn credulous(protocols: &[&str]) -> ClientConfig {
     let mut config = client_config(&ServerTrust::Insecure).unwrap();
     config.alpn_protocols = protocols.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();

@@ -8,13 +8,10 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use std::io::Cursor;
 use tokio::{
     io::{AsyncRead, AsyncWrite, duplex, join, split},
-    net::{TcpListener, TcpStream},
+    net::TcpStream,
     task::JoinSet,
 };
 use tokio_tungstenite::{WebSocketStream, accept_async, tungstenite::protocol::Role};
-
-/// Poll interval for state without events.
-const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
 /// By which a client comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -214,21 +211,14 @@ pub(crate) async fn echo() -> SocketAddr {
 
 /// The same, which gives all others `page`.
 pub(crate) async fn echo_beside(page: &'static str) -> SocketAddr {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    let address = listener.local_addr().unwrap();
-    tokio::spawn(async move {
-        let mut tasks = JoinSet::new();
-        while let Ok((stream, _)) = listener.accept().await {
-            tasks.spawn(async move {
-                if asks_for_a_websocket(&stream).await {
-                    converse(stream).await;
-                } else {
-                    give(stream, page).await;
-                }
-            });
+    let serve = async move |stream| {
+        if asks_for_a_websocket(&stream).await {
+            converse(stream).await;
+        } else {
+            give(stream, page).await;
         }
-    });
-    address
+    };
+    Server::start(serve).await.detach()
 }
 
 /// litequic writes a head in one piece.

@@ -54,8 +54,7 @@ async fn ends_as(
 async fn get_1(litequic: &Litequic, script: &Script) -> (Tls, Peer) {
     let mut client = Tls::http1(litequic).await;
     client.say(GET).await;
-    let mut peer = script.accept().await;
-    peer.head().await;
+    let peer = script.accept_request().await;
     (client, peer)
 }
 
@@ -63,8 +62,7 @@ async fn get_1(litequic: &Litequic, script: &Script) -> (Tls, Peer) {
 async fn get_2(litequic: &Litequic, script: &Script) -> (Http2, Peer) {
     let mut client = Http2::connect(litequic, &[]).await;
     client.say(HEADERS, END_HEADERS | END_STREAM, 1, &get(&[])).await;
-    let mut peer = script.accept().await;
-    peer.head().await;
+    let peer = script.accept_request().await;
     (client, peer)
 }
 
@@ -76,113 +74,59 @@ async fn open(litequic: &Litequic) {
 #[tokio::test]
 async fn what_the_client_ends_counts_as_the_clients_or_broken() {
     let (demo, script) = (origin::demo().await, Script::new().await);
-    ends_as(
-        "orderly, over HTTP/1.1",
-        ("client", 0),
-        demo,
-        |_| {},
-        async |litequic| {
-            let mut client = Tls::http1(litequic).await;
-            client.say("GET /status/204 HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
-            client.head().await;
-            client.stream.shutdown().await.unwrap();
-            client.rest().await;
-        },
-    )
+    ends_as("orderly, over HTTP/1.1", ("client", 0), demo, defaults, async |litequic| {
+        let mut client = Tls::http1(litequic).await;
+        client.say("GET /status/204 HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+        client.head().await;
+        client.stream.shutdown().await.unwrap();
+        client.rest().await;
+    })
     .await;
-    ends_as(
-        "its last request, over HTTP/1.1",
-        ("client", 0),
-        demo,
-        |_| {},
-        async |litequic| {
-            let mut client = Tls::http1(litequic).await;
-            client.say("GET /status/204 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").await;
-            client.rest().await;
-        },
-    )
+    ends_as("its last request, over HTTP/1.1", ("client", 0), demo, defaults, async |litequic| {
+        let mut client = Tls::http1(litequic).await;
+        client.say("GET /status/204 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").await;
+        client.rest().await;
+    })
     .await;
-    ends_as(
-        "a request that is none, over HTTP/1.1",
-        ("client", 0),
-        demo,
-        |_| {},
-        async |litequic| {
-            let mut client = Tls::http1(litequic).await;
-            client.say("GET /\r\n\r\n").await;
-            assert!(client.rest().await.0.starts_with("HTTP/1.1 400"));
-        },
-    )
+    ends_as("a request that is none, over HTTP/1.1", ("client", 0), demo, defaults, async |litequic| {
+        let mut client = Tls::http1(litequic).await;
+        client.say("GET /\r\n\r\n").await;
+        assert!(client.rest().await.0.starts_with("HTTP/1.1 400"));
+    })
     .await;
-    ends_as(
-        "orderly, over HTTP/2",
-        ("client", 0),
-        demo,
-        |_| {},
-        async |litequic| {
-            let mut client = Http2::connect(litequic, &[]).await;
-            open(litequic).await;
-            client.tls.stream.shutdown().await.unwrap();
-            while client.next().await.is_some() {}
-        },
-    )
+    ends_as("orderly, over HTTP/2", ("client", 0), demo, defaults, async |litequic| {
+        let mut client = Http2::connect(litequic, &[]).await;
+        open(litequic).await;
+        client.tls.stream.shutdown().await.unwrap();
+        while client.next().await.is_some() {}
+    })
     .await;
     // Without TLS' close_notify.
-    ends_as(
-        "gone without a request, over HTTP/1.1",
-        ("broken", 0),
-        demo,
-        |_| {},
-        async |litequic| {
-            let client = Tls::http1(litequic).await;
-            open(litequic).await;
-            drop(client);
-        },
-    )
+    ends_as("gone without a request, over HTTP/1.1", ("broken", 0), demo, defaults, async |litequic| {
+        let client = Tls::http1(litequic).await;
+        open(litequic).await;
+        drop(client);
+    })
     .await;
-    ends_as(
-        "gone without a request, over HTTP/2",
-        ("broken", 0),
-        demo,
-        |_| {},
-        async |litequic| {
-            let client = Http2::connect(litequic, &[]).await;
-            open(litequic).await;
-            drop(client);
-        },
-    )
+    ends_as("gone without a request, over HTTP/2", ("broken", 0), demo, defaults, async |litequic| {
+        let client = Http2::connect(litequic, &[]).await;
+        open(litequic).await;
+        drop(client);
+    })
     .await;
-    ends_as(
-        "gone in a request, over HTTP/1.1",
-        ("broken", 1),
-        script.address,
-        |_| {},
-        async |litequic| {
-            drop(get_1(litequic, &script).await);
-        },
-    )
+    ends_as("gone in a request, over HTTP/1.1", ("broken", 1), script.address, defaults, async |litequic| {
+        drop(get_1(litequic, &script).await);
+    })
     .await;
-    ends_as(
-        "gone in a request, over HTTP/2",
-        ("broken", 0),
-        script.address,
-        |_| {},
-        async |litequic| {
-            drop(get_2(litequic, &script).await);
-        },
-    )
+    ends_as("gone in a request, over HTTP/2", ("broken", 0), script.address, defaults, async |litequic| {
+        drop(get_2(litequic, &script).await);
+    })
     .await;
-    ends_as(
-        "DATA on a stream that was never opened",
-        ("broken", 0),
-        demo,
-        |_| {},
-        async |litequic| {
-            let mut client = Http2::connect(litequic, &[]).await;
-            client.say(DATA, 0, 1, b"x").await;
-            assert!(client.find(&[GOAWAY]).await.is_some());
-        },
-    )
+    ends_as("DATA on a stream that was never opened", ("broken", 0), demo, defaults, async |litequic| {
+        let mut client = Http2::connect(litequic, &[]).await;
+        client.say(DATA, 0, 1, b"x").await;
+        assert!(client.find(&[GOAWAY]).await.is_some());
+    })
     .await;
     ends_as("an origin that breaks off, over HTTP/1.1", ("broken", 0), script.address, unbuffered, async |litequic| {
         let (mut client, mut peer) = get_1(litequic, &script).await;
@@ -223,72 +167,42 @@ async fn what_litequic_ends_in_order_counts_as_idle_or_litequics() {
         drop(client);
     })
     .await;
-    ends_as(
-        "a drain before a first request, over HTTP/1.1",
-        ("litequic", 0),
-        demo,
-        |_| {},
-        async |litequic| {
-            let mut client = Tls::http1(litequic).await;
-            open(litequic).await;
-            litequic.lifecycle.advance_phase(ProcessPhase::Draining);
-            client.say("GET /status/204 HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
-            assert!(client.head().await.starts_with("http/1.1 204"));
-            client.rest().await;
-        },
-    )
+    ends_as("a drain before a first request, over HTTP/1.1", ("litequic", 0), demo, defaults, async |litequic| {
+        let mut client = Tls::http1(litequic).await;
+        open(litequic).await;
+        litequic.lifecycle.advance_phase(ProcessPhase::Draining);
+        client.say("GET /status/204 HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+        assert!(client.head().await.starts_with("http/1.1 204"));
+        client.rest().await;
+    })
     .await;
-    ends_as(
-        "a drain, over HTTP/1.1",
-        ("litequic", 0),
-        script.address,
-        |_| {},
-        async |litequic| {
-            let (mut client, mut peer) = get_1(litequic, &script).await;
-            litequic.lifecycle.advance_phase(ProcessPhase::Draining);
-            peer.say(Always::EMPTY_200).await;
-            client.rest().await;
-        },
-    )
+    ends_as("a drain, over HTTP/1.1", ("litequic", 0), script.address, defaults, async |litequic| {
+        let (mut client, mut peer) = get_1(litequic, &script).await;
+        litequic.lifecycle.advance_phase(ProcessPhase::Draining);
+        peer.say(Always::EMPTY_200).await;
+        client.rest().await;
+    })
     .await;
-    ends_as(
-        "a drain, over HTTP/2",
-        ("litequic", 0),
-        script.address,
-        |_| {},
-        async |litequic| {
-            let (mut client, mut peer) = get_2(litequic, &script).await;
-            litequic.lifecycle.advance_phase(ProcessPhase::Draining);
-            assert!(client.find(&[GOAWAY]).await.is_some());
-            peer.say(Always::EMPTY_200).await;
-            assert!(client.find(&[HEADERS]).await.is_some());
-            while client.next().await.is_some() {}
-        },
-    )
+    ends_as("a drain, over HTTP/2", ("litequic", 0), script.address, defaults, async |litequic| {
+        let (mut client, mut peer) = get_2(litequic, &script).await;
+        litequic.lifecycle.advance_phase(ProcessPhase::Draining);
+        assert!(client.find(&[GOAWAY]).await.is_some());
+        peer.say(Always::EMPTY_200).await;
+        assert!(client.find(&[HEADERS]).await.is_some());
+        while client.next().await.is_some() {}
+    })
     .await;
-    ends_as(
-        "the end of the process, over HTTP/1.1",
-        ("litequic", 1),
-        script.address,
-        |_| {},
-        async |litequic| {
-            let (mut client, _peer) = get_1(litequic, &script).await;
-            litequic.lifecycle.advance_phase(ProcessPhase::Stopping);
-            client.rest().await;
-        },
-    )
+    ends_as("the end of the process, over HTTP/1.1", ("litequic", 1), script.address, defaults, async |litequic| {
+        let (mut client, _peer) = get_1(litequic, &script).await;
+        litequic.lifecycle.advance_phase(ProcessPhase::Stopping);
+        client.rest().await;
+    })
     .await;
-    ends_as(
-        "the end of the process, over HTTP/2",
-        ("litequic", 0),
-        script.address,
-        |_| {},
-        async |litequic| {
-            let (mut client, _peer) = get_2(litequic, &script).await;
-            litequic.lifecycle.advance_phase(ProcessPhase::Stopping);
-            while client.next().await.is_some() {}
-        },
-    )
+    ends_as("the end of the process, over HTTP/2", ("litequic", 0), script.address, defaults, async |litequic| {
+        let (mut client, _peer) = get_2(litequic, &script).await;
+        litequic.lifecycle.advance_phase(ProcessPhase::Stopping);
+        while client.next().await.is_some() {}
+    })
     .await;
 }
 
@@ -300,8 +214,7 @@ async fn a_tunnel_is_a_request_that_is_served_until_it_ends() {
     let begin = async |litequic: &Litequic| {
         let mut client = Tls::http1(litequic).await;
         client.say(upgrade).await;
-        let mut peer = script.accept().await;
-        peer.head().await;
+        let mut peer = script.accept_request().await;
         peer.say("HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: other\r\n\r\n").await;
         assert!(client.head().await.starts_with("http/1.1 101"));
         (client, peer)

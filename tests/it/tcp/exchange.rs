@@ -58,7 +58,7 @@ const BOTH: [&str; 2] = ["http/1.1", "h2"];
 
 #[tokio::test]
 async fn bodies_pass_both_ways_whole_and_an_origins_connection_is_used_again() {
-    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let litequic = Litequic::demo(|_| {}).await;
     for protocol in BOTH {
         let mut client = Client::connect(&litequic, protocol).await;
         let body: Bytes = (0..3_000_000_u32).flat_map(u32::to_le_bytes).collect();
@@ -82,7 +82,7 @@ async fn bodies_pass_both_ways_whole_and_an_origins_connection_is_used_again() {
 
 #[tokio::test]
 async fn responses_without_body_do_not_consume_the_next_response() {
-    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let litequic = Litequic::demo(|_| {}).await;
     for protocol in BOTH {
         let mut client = Client::connect(&litequic, protocol).await;
         for (method, path, status, length) in [
@@ -111,8 +111,7 @@ async fn responses_without_body_do_not_consume_the_next_response() {
 #[tokio::test]
 async fn the_length_that_a_304_names_passes_but_over_http1() {
     let answer = "HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\nETag: \"a\"\r\n\r\n";
-    let origin = Always::new(answer).await;
-    let litequic = Litequic::start(origin.address, |_| {}).await;
+    let (_origin, litequic) = Always::behind_litequic(answer, |_| {}).await;
     // hyper's server removes it, as RFC 9110 §15.4.5 lets it.
     for (protocol, length) in BOTH.into_iter().zip([None, Some("5")]) {
         let mut client = Client::connect(&litequic, protocol).await;
@@ -127,7 +126,7 @@ async fn the_length_that_a_304_names_passes_but_over_http1() {
 
 #[tokio::test]
 async fn trailers_pass_in_both_directions() {
-    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let litequic = Litequic::demo(|_| {}).await;
     for protocol in BOTH {
         let mut client: Client<Whole> = Client::connect(&litequic, protocol).await;
         let request =
@@ -150,13 +149,11 @@ async fn a_response_that_breaks_off_never_looks_whole() {
         ("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello", "sized"),
         ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n", "chunked"),
     ] {
-        let script = Script::new().await;
-        let litequic = Litequic::start(script.address, |_| {}).await;
+        let (script, litequic) = Script::behind_litequic(|_| {}).await;
         for version in ["1.1", "1.0"] {
             let mut client = Tls::http1(&litequic).await;
             client.say(format!("GET / HTTP/{version}\r\nHost: localhost\r\n\r\n")).await;
-            let mut peer = script.accept().await;
-            peer.head().await;
+            let mut peer = script.accept_request().await;
             peer.say(answer).await;
             drop(peer);
             let (got, orderly) = client.rest().await;
@@ -165,8 +162,7 @@ async fn a_response_that_breaks_off_never_looks_whole() {
         }
         let mut client = Http2::connect(&litequic, &[]).await;
         client.say(HEADERS, END_HEADERS | END_STREAM, 1, &get(&[])).await;
-        let mut peer = script.accept().await;
-        peer.head().await;
+        let mut peer = script.accept_request().await;
         peer.say(answer).await;
         drop(peer);
         let end = loop {
@@ -186,8 +182,7 @@ async fn a_response_that_breaks_off_never_looks_whole() {
 
 #[tokio::test]
 async fn a_client_that_goes_away_cancels_its_request_at_the_origin() {
-    let script = Script::new().await;
-    let litequic = Litequic::start(script.address, |_| {}).await;
+    let (script, litequic) = Script::behind_litequic(|_| {}).await;
     for protocol in BOTH {
         let config = tls::config(&litequic.cert_pem, &[protocol]);
         let mut client = Tls::connect(litequic.tcp[0], "localhost", config).await.unwrap();
@@ -198,19 +193,16 @@ async fn a_client_that_goes_away_cancels_its_request_at_the_origin() {
         } else {
             client.say("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
         }
-        let mut peer = script.accept().await;
-        peer.head().await;
+        let mut peer = script.accept_request().await;
         drop(client);
         assert_eq!(peer.rest().await, "", "{protocol}");
     }
-    litequic.wait_until_idle().await;
-    litequic.stop().await;
+    litequic.stop_when_idle().await;
 }
 
 #[tokio::test]
 async fn a_stalled_upload_gets_408_and_a_large_one_413() {
-    let origin = Always::new("").await;
-    let litequic = Litequic::start(origin.address, |config| {
+    let (origin, litequic) = Always::behind_litequic("", |config| {
         config.timeouts.request_body = Duration::from_millis(200);
         config.limits.max_body_bytes = Some(10);
     })
@@ -231,14 +223,13 @@ async fn a_stalled_upload_gets_408_and_a_large_one_413() {
         assert_eq!(large.status(), 413, "{protocol}");
     }
     assert!(!origin.seen().contains("\r\n0\r\n\r\n"), "{}", origin.seen());
-    litequic.wait_until_idle().await;
-    litequic.stop().await;
+    litequic.stop_when_idle().await;
 }
 
 /// The kernel would take the answer back with its reset if the rest were not read.
 #[tokio::test]
 async fn a_client_rejected_during_a_large_upload_reads_the_response() {
-    let litequic = Litequic::start(origin::demo().await, |config| config.limits.max_body_bytes = Some(10)).await;
+    let litequic = Litequic::demo(|config| config.limits.max_body_bytes = Some(10)).await;
     for request in [
         "POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 20000000\r\n\r\n",
         "POST /echo HTTP/1.1\r\nHost: elsewhere.test\r\nContent-Length: 20000000\r\n\r\n",
@@ -258,26 +249,21 @@ async fn a_client_rejected_during_a_large_upload_reads_the_response() {
 
 #[tokio::test]
 async fn a_client_that_takes_nothing_is_reset_and_holds_back_its_origin() {
-    let litequic = Litequic::start(origin::demo().await, |config| {
-        config.timeouts.send = Duration::from_millis(300);
-    })
-    .await;
+    let litequic = Litequic::demo(|config| config.timeouts.send = Duration::from_millis(300)).await;
     // HTTP/1.1: TCP's buffers are full. HTTP/2: the stream's window is, while the connection goes on.
     let mut one = Tls::http1(&litequic).await;
     one.say("GET /bytes/1G HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
     litequic.wait_until("given up", |worker| worker.shared.timeout_send.get(), |times| times == 1).await;
     let mut two = Http2::connect(&litequic, &[0, 4, 0, 0, 0, 10]).await;
-    let get = fields(&[(":method", "GET"), (":scheme", "https"), (":authority", "localhost"), (":path", "/bytes/1G")]);
+    let get = fields(&http2::pseudo("GET", "/bytes/1G"));
     two.say(HEADERS, END_HEADERS | END_STREAM, 1, &get).await;
     litequic.wait_until("given up", |worker| worker.shared.timeout_send.get(), |times| times == 2).await;
     assert!(litequic.sum(|worker| worker.shared.response_body_bytes.get()) < 64 << 20);
     let reset = two.find(&[RST_STREAM]).await.unwrap();
     assert_eq!((reset.stream, reset.code()), (1, 8), "CANCEL");
-    let head =
-        fields(&[(":method", "GET"), (":scheme", "https"), (":authority", "localhost"), (":path", "/status/204")]);
+    let head = fields(&http2::pseudo("GET", "/status/204"));
     two.say(HEADERS, END_HEADERS | END_STREAM, 3, &head).await;
     assert_eq!(status(&two.find(&[HEADERS]).await.unwrap()), 204);
     drop(one);
-    litequic.wait_until_idle().await;
-    litequic.stop().await;
+    litequic.stop_when_idle().await;
 }

@@ -23,8 +23,7 @@ async fn asked_at(script: &Script) -> Peer {
 #[tokio::test]
 async fn a_request_that_is_rejected_by_its_header_is_not_uploaded() {
     for edit in BUFFERS {
-        let script = Script::new().await;
-        let litequic = Litequic::start(script.address, edit).await;
+        let (script, litequic) = Script::behind_litequic(edit).await;
         for (framing, _) in BODIES {
             for status in ["403 Forbidden", "417 Expectation Failed", "307 Temporary Redirect\r\nLocation: /other"] {
                 let mut client = Tls::http1(&litequic).await;
@@ -44,8 +43,8 @@ async fn a_request_that_is_rejected_by_its_header_is_not_uploaded() {
 
 #[tokio::test]
 async fn a_request_that_litequic_rejects_is_not_uploaded() {
-    let origin = Always::new(Always::EMPTY_200).await;
-    let litequic = Litequic::start(origin.address, |config| config.routes[0].max_body_bytes = Some(4)).await;
+    let (origin, litequic) =
+        Always::behind_litequic(Always::EMPTY_200, |config| config.routes[0].max_body_bytes = Some(4)).await;
     let mut client = Tls::http1(&litequic).await;
     put(&mut client, "1.1", BODIES[0].0).await;
     let (got, orderly) = client.rest().await;
@@ -58,8 +57,7 @@ async fn a_request_that_litequic_rejects_is_not_uploaded() {
 #[tokio::test]
 async fn an_origins_100_reaches_the_client_once_and_its_body_the_origin() {
     for edit in BUFFERS {
-        let script = Script::new().await;
-        let litequic = Litequic::start(script.address, edit).await;
+        let (script, litequic) = Script::behind_litequic(edit).await;
         for (framing, body) in BODIES {
             let mut client = Tls::http1(&litequic).await;
             put(&mut client, "1.1", framing).await;
@@ -85,12 +83,10 @@ async fn an_origins_100_reaches_the_client_once_and_its_body_the_origin() {
 
 #[tokio::test]
 async fn litequic_sends_100_for_a_silent_origin_once_despite_a_retry() {
-    let script = Script::new().await;
-    let litequic = Litequic::start(script.address, |_| {}).await;
+    let (script, litequic) = Script::behind_litequic(|_| {}).await;
     let mut client = Tls::http1(&litequic).await;
     client.say("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
-    let mut stale = script.accept().await;
-    stale.head().await;
+    let mut stale = script.accept_request().await;
     stale.say("HTTP/1.1 204 No Content\r\n\r\n").await;
     client.head().await;
     put(&mut client, "1.1", BODIES[0].0).await;
@@ -109,7 +105,7 @@ async fn litequic_sends_100_for_a_silent_origin_once_despite_a_retry() {
 /// The demo's `/echo` answers before it has read anything. A client may send its body after a final response.
 #[tokio::test]
 async fn a_body_that_comes_behind_an_early_response_reaches_the_origin() {
-    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let litequic = Litequic::demo(|_| {}).await;
     let mut client = Tls::http1(&litequic).await;
     client.say("POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n").await;
     let head = client.head().await;
@@ -122,9 +118,8 @@ async fn a_body_that_comes_behind_an_early_response_reaches_the_origin() {
 /// The body may come with the head.
 #[tokio::test]
 async fn a_client_that_does_not_wait_is_not_waited_for() {
-    let script = Script::new().await;
-    let litequic =
-        Litequic::start(script.address, |config| config.timeouts.response_header = Duration::from_secs(30)).await;
+    let (script, litequic) =
+        Script::behind_litequic(|config| config.timeouts.response_header = Duration::from_secs(30)).await;
     for (framing, body) in BODIES {
         let mut client = Tls::http1(&litequic).await;
         let head = format!("PUT / HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n{framing}\r\n\r\n");
@@ -143,8 +138,7 @@ async fn a_client_that_does_not_wait_is_not_waited_for() {
 
 #[tokio::test]
 async fn a_client_of_http1_0_expects_nothing() {
-    let script = Script::new().await;
-    let litequic = Litequic::start(script.address, |_| {}).await;
+    let (script, litequic) = Script::behind_litequic(|_| {}).await;
     let mut client = Tls::http1(&litequic).await;
     put(&mut client, "1.0", "Content-Length: 5").await;
     client.say("hello").await;
@@ -160,11 +154,8 @@ async fn a_client_of_http1_0_expects_nothing() {
 #[tokio::test]
 async fn the_time_until_100_is_the_origins() {
     for over_quic in [false, true] {
-        let script = Script::new().await;
-        let litequic = Litequic::start(script.address, |config| {
-            config.timeouts.response_header = Duration::from_millis(100);
-        })
-        .await;
+        let (script, litequic) =
+            Script::behind_litequic(|config| config.timeouts.response_header = Duration::from_millis(100)).await;
         if over_quic {
             let client = Raw::to(&litequic).await;
             let fields = [("expect", "100-continue"), ("content-length", "5")];

@@ -20,7 +20,7 @@ async fn curl(litequic: &Litequic, path: &str, options: &[&str]) -> Option<Strin
 
 #[tokio::test]
 async fn curl_gets_one_response_by_http1_and_http2_with_alt_svc() {
-    let litequic = Litequic::start(origin::demo().await, |_| {}).await;
+    let litequic = Litequic::demo(|_| {}).await;
     assert_eq!(litequic.tcp, litequic.addresses, "one number for both");
     for (option, version) in [("--http1.1", "1.1"), ("--http2", "2")] {
         let Some(got) = curl(&litequic, "/headers", &[option, "--include"]).await else { return };

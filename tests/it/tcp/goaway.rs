@@ -21,7 +21,7 @@ fn cancelled(first: u32, count: u32) -> Vec<u8> {
 }
 
 fn post() -> Vec<u8> {
-    fields(&[(":method", "POST"), (":scheme", "https"), (":authority", "localhost"), (":path", "/")])
+    fields(&http2::pseudo("POST", "/"))
 }
 
 /// The end of a connection to which litequic sends GOAWAY.
@@ -35,12 +35,10 @@ async fn end(what: &str, client: &mut Http2) {
 #[tokio::test]
 async fn a_burst_of_cancelled_requests_keeps_a_concurrent_upload() {
     const CANCELLED: u32 = 600;
-    let origin = Script::new().await;
-    let litequic = Litequic::start(origin.address, |_| {}).await;
+    let (origin, litequic) = Script::behind_litequic(|_| {}).await;
     let mut client = Http2::connect(&litequic, &[]).await;
     client.say(HEADERS, END_HEADERS, 1, &post()).await;
-    let mut peer = origin.accept().await;
-    peer.head().await;
+    let mut peer = origin.accept_request().await;
     // In as few records as they need.
     assert!(client.try_say(&cancelled(3, CANCELLED)).await);
     let seen = |worker: &WorkerMetrics| worker.shared.streams_reset_by_client.get();
@@ -58,8 +56,7 @@ async fn a_burst_of_cancelled_requests_keeps_a_concurrent_upload() {
 
 #[tokio::test]
 async fn exceeding_a_frame_or_reset_limit_ends_the_connection_with_its_reason() {
-    let origin = Always::new("").await;
-    let litequic = Litequic::start(origin.address, |config| {
+    let (_origin, litequic) = Always::behind_litequic("", |config| {
         config.limits.max_control_frames = 60;
         config.limits.max_small_frames = 20;
         config.limits.max_resets = 20;
@@ -90,8 +87,7 @@ async fn exceeding_a_frame_or_reset_limit_ends_the_connection_with_its_reason() 
 /// A limit of h2's own: requests that it rejects.
 #[tokio::test]
 async fn a_connection_that_reaches_a_limit_of_h2_counts_as_a_flood() {
-    let origin = Always::new("").await;
-    let litequic = Litequic::start(origin.address, |_| {}).await;
+    let (_origin, litequic) = Always::behind_litequic("", |_| {}).await;
     let mut client = Http2::connect(&litequic, &[]).await;
     let malformed = fields(&[(":method", "GET")]);
     let flood: Vec<u8> =

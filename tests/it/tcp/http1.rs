@@ -12,8 +12,7 @@ async fn answer(litequic: &Litequic, request: &[u8]) -> String {
 
 #[tokio::test]
 async fn what_two_parsers_could_read_differently_is_refused_and_the_connection_closed() {
-    let origin = Always::new(Always::EMPTY_200).await;
-    let litequic = Litequic::start(origin.address, |_| {}).await;
+    let (origin, litequic) = Always::behind_litequic(Always::EMPTY_200, |_| {}).await;
     let long = format!("GET /{} HTTP/1.1\r\nHost: localhost\r\n\r\n", "a".repeat(70_000));
     let large = format!("GET / HTTP/1.1\r\nHost: localhost\r\nX: {}\r\n\r\n", "a".repeat(40_000));
     let without_end = format!("GET / HTTP/1.1\r\nHost: localhost\r\n{}", "x: y\r\n".repeat(20_000));
@@ -125,8 +124,7 @@ async fn what_two_parsers_could_read_differently_is_refused_and_the_connection_c
 
 #[tokio::test]
 async fn invalid_chunked_coding_gets_400_and_the_origin_no_last_chunk() {
-    let origin = Always::new("").await;
-    let litequic = Litequic::start(origin.address, |_| {}).await;
+    let (origin, litequic) = Always::behind_litequic("", |_| {}).await;
     for chunks in [
         "5\nhello\r\n0\r\n\r\n",
         "5 \r\nhello\r\n0\r\n\r\n",
@@ -147,8 +145,7 @@ async fn invalid_chunked_coding_gets_400_and_the_origin_no_last_chunk() {
 /// A rejected request is answered in its turn; earlier ones are served.
 #[tokio::test]
 async fn a_request_that_is_refused_is_answered_behind_those_before_it() {
-    let origin = Always::new(Always::EMPTY_200).await;
-    let litequic = Litequic::start(origin.address, |_| {}).await;
+    let (_origin, litequic) = Always::behind_litequic(Always::EMPTY_200, |_| {}).await;
     let get = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let answer = answer(&litequic, format!("{get}\r\n{get}GET /\r\n\r\n{get}").as_bytes()).await;
     let statuses: Vec<&str> = answer.split("HTTP/1.1 ").skip(1).map(|rest| &rest[..3]).collect();
@@ -158,8 +155,7 @@ async fn a_request_that_is_refused_is_answered_behind_those_before_it() {
 
 #[tokio::test]
 async fn every_valid_target_form_reaches_the_origin_as_a_path() {
-    let origin = Always::new(Always::EMPTY_200).await;
-    let litequic = Litequic::start(origin.address, |_| {}).await;
+    let (origin, litequic) = Always::behind_litequic(Always::EMPTY_200, |_| {}).await;
     for (line, host, path) in [
         ("GET /a?b", "localhost", "GET /a?b HTTP/1.1\r\n"),
         ("GET https://localhost/c%20?d", "LocalHost", "GET /c%20?d HTTP/1.1\r\n"),
@@ -177,8 +173,7 @@ async fn every_valid_target_form_reaches_the_origin_as_a_path() {
 
 #[tokio::test]
 async fn what_belongs_to_the_connection_stays_there_and_cookies_are_one() {
-    let origin = Always::new(Always::EMPTY_200).await;
-    let litequic = Litequic::start(origin.address, |_| {}).await;
+    let (origin, litequic) = Always::behind_litequic(Always::EMPTY_200, |_| {}).await;
     let answer = answer(
         &litequic,
         b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close, X-Hop, Upgrade, HTTP2-Settings, TE\r\nX-Hop: 1\r\n\
@@ -199,8 +194,7 @@ async fn what_belongs_to_the_connection_stays_there_and_cookies_are_one() {
 
 #[tokio::test]
 async fn a_slow_head_gets_408_and_an_idle_connection_is_closed() {
-    let origin = Always::new(Always::EMPTY_200).await;
-    let litequic = Litequic::start(origin.address, |config| {
+    let (origin, litequic) = Always::behind_litequic(Always::EMPTY_200, |config| {
         config.timeouts.request_header = Duration::from_millis(200);
         config.timeouts.idle = Duration::from_millis(600);
     })
@@ -217,8 +211,9 @@ async fn a_slow_head_gets_408_and_an_idle_connection_is_closed() {
 
 #[tokio::test]
 async fn http1_0_is_served_and_its_connection_closed() {
-    let origin = Always::new("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n").await;
-    let litequic = Litequic::start(origin.address, |_| {}).await;
+    let (_origin, litequic) =
+        Always::behind_litequic("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", |_| {})
+            .await;
     let mut client = Tls::http1(&litequic).await;
     client.say("GET / HTTP/1.0\r\nHost: localhost\r\n\r\n").await;
     let (answer, orderly) = client.rest().await;
@@ -231,8 +226,7 @@ async fn http1_0_is_served_and_its_connection_closed() {
 /// coding of a body of unknown length nor its connection.
 #[tokio::test]
 async fn an_origins_version_and_a_status_without_a_phrase_stay_behind_litequic() {
-    let script = Script::new().await;
-    let litequic = Litequic::start(script.address, |_| {}).await;
+    let (script, litequic) = Script::behind_litequic(|_| {}).await;
     let mut client = Tls::http1(&litequic).await;
     for (answer, line, body) in [
         ("HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\nhello", "http/1.1 200 ok\r\n", "hello"),
@@ -241,8 +235,7 @@ async fn an_origins_version_and_a_status_without_a_phrase_stay_behind_litequic()
         ("HTTP/1.1 299 Other Words\r\nContent-Length: 5\r\n\r\nhello", "http/1.1 299 \r\n", "hello"),
     ] {
         client.say("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
-        let mut peer = script.accept().await;
-        peer.head().await;
+        let mut peer = script.accept_request().await;
         peer.say(answer).await;
         drop(peer);
         let head = client.head().await;
@@ -272,10 +265,8 @@ async fn plain_http_at_the_tls_port_gets_400_and_junk_nothing() {
 
 #[tokio::test]
 async fn failed_stalled_and_unsupported_handshakes_are_counted_and_closed() {
-    let litequic = Litequic::start(origin::closed_port(), |config| {
-        config.timeouts.handshake = Duration::from_millis(200);
-    })
-    .await;
+    let litequic =
+        Litequic::start(origin::closed_port(), |config| config.timeouts.handshake = Duration::from_millis(200)).await;
     let mut silent = TcpStream::connect(litequic.tcp[0]).await.unwrap();
     assert_eq!(within("the end", silent.read(&mut [0])).await.unwrap(), 0);
     litequic.wait_until("given up", |worker| worker.tcp.timeout_handshake.get(), |times| times == 1).await;

@@ -26,8 +26,7 @@ fn without(name: &str) -> Vec<u8> {
 
 #[tokio::test]
 async fn malformed_requests_are_reset_without_the_origin() {
-    let origin = Always::new(Always::EMPTY_200).await;
-    let litequic = Litequic::start(origin.address, |_| {}).await;
+    let (origin, litequic) = Always::behind_litequic(Always::EMPTY_200, |_| {}).await;
     let crowd: Vec<(String, &str)> = (0..101).map(|n| (format!("x{n}"), "y")).collect();
     let crowd: Vec<(&str, &str)> = crowd.iter().map(|(name, value)| (name.as_str(), *value)).collect();
     let large = "a".repeat(16_000);
@@ -103,8 +102,7 @@ async fn malformed_requests_are_reset_without_the_origin() {
 /// h2 cuts `:path` at `#` before litequic reads it: what is left is the same for the route, the log and the origin.
 #[tokio::test]
 async fn a_fragment_never_reaches_the_origin() {
-    let origin = Always::new(Always::EMPTY_200).await;
-    let litequic = Litequic::start(origin.address, |_| {}).await;
+    let (origin, litequic) = Always::behind_litequic(Always::EMPTY_200, |_| {}).await;
     let mut client = Http2::connect(&litequic, &[]).await;
     client.say(HEADERS, END_HEADERS | END_STREAM, 1, &but(":path", "/a#b")).await;
     let answer = client.find(&[HEADERS, RST_STREAM]).await.unwrap();
@@ -115,8 +113,7 @@ async fn a_fragment_never_reaches_the_origin() {
 
 #[tokio::test]
 async fn a_body_of_wrong_length_is_reset_and_incomplete_at_the_origin() {
-    let origin = Always::new("").await;
-    let litequic = Litequic::start(origin.address, |_| {}).await;
+    let (origin, litequic) = Always::behind_litequic("", |_| {}).await;
     for body in ["hell", "hello!"] {
         let mut client = Http2::connect(&litequic, &[]).await;
         let post = fields(&[
@@ -140,8 +137,7 @@ async fn a_body_of_wrong_length_is_reset_and_incomplete_at_the_origin() {
 /// wait to be accepted; litequic's, where it keeps up with its client.
 #[tokio::test]
 async fn a_flood_of_resets_ends_the_connection() {
-    let origin = Always::new("").await;
-    let litequic = Litequic::start(origin.address, |config| config.limits.max_resets = 2).await;
+    let (_origin, litequic) = Always::behind_litequic("", |config| config.limits.max_resets = 2).await;
     let mut client = Http2::connect(&litequic, &[]).await;
     let section = get(&[]);
     for stream in (1..400_u32).step_by(2) {
@@ -153,15 +149,13 @@ async fn a_flood_of_resets_ends_the_connection() {
     }
     let end = client.find(&[GOAWAY]).await;
     assert!(end.is_none_or(|goaway| goaway.code() == ENHANCE_YOUR_CALM));
-    litequic.wait_until_idle().await;
-    litequic.stop().await;
+    litequic.stop_when_idle().await;
 }
 
 /// The same, each once it has begun at the origin: work that h2 does not bound.
 #[tokio::test]
 async fn requests_that_are_reset_when_they_have_begun_end_their_connection() {
-    let origin = Always::new("").await;
-    let litequic = Litequic::start(origin.address, |config| config.limits.max_resets = 2).await;
+    let (_origin, litequic) = Always::behind_litequic("", |config| config.limits.max_resets = 2).await;
     let mut client = Http2::connect(&litequic, &[]).await;
     let section = get(&[]);
     // Ten seconds' worth are taken at once, and more as time passes.
@@ -185,19 +179,17 @@ async fn requests_that_are_reset_when_they_have_begun_end_their_connection() {
     let end = client.find(&[GOAWAY]).await;
     assert!(end.is_none_or(|goaway| goaway.code() == ENHANCE_YOUR_CALM));
     assert_eq!(litequic.sum(|worker| worker.shared.limit_resets.get()), 1);
-    litequic.wait_until_idle().await;
-    litequic.stop().await;
+    litequic.stop_when_idle().await;
 }
 
 #[tokio::test]
 async fn floods_of_frames_that_move_nothing_end_their_connection() {
-    let origin = Always::new("").await;
-    let litequic = Litequic::start(origin.address, |config| {
+    let (_origin, litequic) = Always::behind_litequic("", |config| {
         config.limits.max_control_frames = 20;
         config.limits.max_small_frames = 20;
     })
     .await;
-    let post = fields(&[(":method", "POST"), (":scheme", "https"), (":authority", "localhost"), (":path", "/")]);
+    let post = fields(&http2::pseudo("POST", "/"));
     for (what, one, counted) in [
         ("PING", frame(PING, 0, 0, &[7; 8]), 1_u64),
         ("SETTINGS", frame(SETTINGS, 0, 0, &[]), 2),
@@ -228,8 +220,7 @@ async fn floods_of_frames_that_move_nothing_end_their_connection() {
 /// CVE-2024-27316 and its like: a header block that does not end.
 #[tokio::test]
 async fn a_flood_of_continuation_frames_ends_its_connection() {
-    let origin = Always::new("").await;
-    let litequic = Litequic::start(origin.address, |_| {}).await;
+    let (origin, litequic) = Always::behind_litequic("", |_| {}).await;
     let mut client = Http2::connect(&litequic, &[]).await;
     client.say(HEADERS, END_STREAM, 1, &get(&[])).await;
     let more = frame(CONTINUATION, 0, 1, &fields(&[("x", &"y".repeat(1000))]));
@@ -240,8 +231,7 @@ async fn a_flood_of_continuation_frames_ends_its_connection() {
 
 #[tokio::test]
 async fn streams_above_the_limit_are_refused() {
-    let origin = Always::new("").await;
-    let litequic = Litequic::start(origin.address, |config| config.limits.max_streams = 2).await;
+    let (_origin, litequic) = Always::behind_litequic("", |config| config.limits.max_streams = 2).await;
     let mut client = Http2::connect(&litequic, &[]).await;
     let settings = client.find(&[SETTINGS]).await.unwrap();
     assert!(settings.payload.chunks(6).any(|setting| setting == [0, 3, 0, 0, 0, 2]), "{settings:?}");
@@ -251,8 +241,7 @@ async fn streams_above_the_limit_are_refused() {
     let refused = client.find(&[RST_STREAM]).await.unwrap();
     assert_eq!((refused.stream, refused.code()), (5, 7), "REFUSED_STREAM");
     drop(client);
-    litequic.wait_until_idle().await;
-    litequic.stop().await;
+    litequic.stop_when_idle().await;
 }
 
 /// A worker's budget for uploads in [`Uploads`].
@@ -268,8 +257,7 @@ pub(super) struct Uploads {
 
 impl Uploads {
     pub(super) async fn begin() -> Self {
-        let script = Script::new().await;
-        let litequic = Litequic::start(script.address, |config| {
+        let (script, litequic) = Script::behind_litequic(|config| {
             config.limits.connection_receive_buffer = 1 << 20;
             config.limits.stream_receive_buffer = 1 << 20;
             config.limits.worker_receive_buffer = BUDGET;
@@ -279,8 +267,7 @@ impl Uploads {
         // The origin's one connection is in use: what comes after waits, its body unread.
         let mut first = Http2::connect(&litequic, &[]).await;
         first.say(HEADERS, END_HEADERS | END_STREAM, 1, &get(&[])).await;
-        let mut peer = script.accept().await;
-        peer.head().await;
+        let peer = script.accept_request().await;
         let mut clients = Vec::new();
         for _ in 0..UPLOADS {
             let mut client = Http2::connect(&litequic, &[]).await;
@@ -318,8 +305,8 @@ async fn receive_windows_come_from_the_workers_bounded_budget() {
 
 #[tokio::test]
 async fn a_stalled_header_block_is_closed_after_the_idle_timeout() {
-    let origin = Always::new("").await;
-    let litequic = Litequic::start(origin.address, |config| config.timeouts.idle = Duration::from_millis(200)).await;
+    let (origin, litequic) =
+        Always::behind_litequic("", |config| config.timeouts.idle = Duration::from_millis(200)).await;
     let mut half = Http2::connect(&litequic, &[]).await;
     half.say(HEADERS, END_STREAM, 1, &get(&[])).await;
     let mut silent = Http2::connect(&litequic, &[]).await;

@@ -20,8 +20,7 @@ fn expecting() -> Vec<u8> {
 
 /// litequic, a client whose upload on stream 1 waits for 100, and its origin, which has the header.
 async fn waiting() -> (Litequic, Http2, Peer) {
-    let origin = Script::new().await;
-    let litequic = Litequic::start(origin.address, |_| {}).await;
+    let (origin, litequic) = Script::behind_litequic(|_| {}).await;
     let (client, peer) = another(&litequic, &origin).await;
     (litequic, client, peer)
 }
@@ -40,12 +39,10 @@ async fn head(client: &mut Http2) -> Frame {
 
 #[tokio::test]
 async fn interim_responses_come_before_the_final_one_over_http2() {
-    let origin = Script::new().await;
-    let litequic = Litequic::start(origin.address, |_| {}).await;
+    let (origin, litequic) = Script::behind_litequic(|_| {}).await;
     let mut client = Http2::connect(&litequic, &[]).await;
     client.say(HEADERS, END_HEADERS | END_STREAM, 1, &get(&[])).await;
-    let mut peer = origin.accept().await;
-    peer.head().await;
+    let mut peer = origin.accept_request().await;
     let hints = "HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\nConnection: x\r\nX: y\r\n\r\n";
     // Before the final one is known.
     peer.say([hints, "HTTP/1.1 102 Processing\r\n\r\n"].concat()).await;
@@ -77,8 +74,7 @@ async fn expect_100_gets_one_100_from_the_origin_over_http2() {
 
 #[tokio::test]
 async fn a_client_that_expects_100_gets_a_final_answer_instead_over_http2() {
-    let origin = Script::new().await;
-    let litequic = Litequic::start(origin.address, |_| {}).await;
+    let (origin, litequic) = Script::behind_litequic(|_| {}).await;
     for (answer, expected) in [
         ("HTTP/1.1 417 Expectation Failed\r\nContent-Length: 0\r\n\r\n", 417),
         ("HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n", 403),
@@ -109,13 +105,11 @@ async fn expect_100_gets_litequics_100_before_a_silent_origin_over_http2() {
 /// A client that sends its body without waiting needs no 100.
 #[tokio::test]
 async fn expect_100_without_waiting_is_served_over_http2() {
-    let origin = Script::new().await;
-    let litequic = Litequic::start(origin.address, |_| {}).await;
+    let (origin, litequic) = Script::behind_litequic(|_| {}).await;
     let mut client = Http2::connect(&litequic, &[]).await;
     client.say(HEADERS, END_HEADERS, 1, &expecting()).await;
     client.say(DATA, END_STREAM, 1, b"abc").await;
-    let mut peer = origin.accept().await;
-    peer.head().await;
+    let mut peer = origin.accept_request().await;
     peer.say(Always::EMPTY_200).await;
     assert_eq!(status(&head(&mut client).await), 200);
     litequic.stop().await;

@@ -10,15 +10,12 @@ use tokio::net::TcpStream;
 
 #[tokio::test]
 async fn without_tcp_addresses_alt_svc_still_has_the_advertised_port() {
-    let litequic = Litequic::start(origin::demo().await, |config| config.listen.tcp.clear()).await;
+    let litequic = Litequic::demo(|config| config.listen.tcp.clear()).await;
     assert!(litequic.tcp.is_empty());
     assert!(TcpStream::connect(litequic.address).await.is_err());
     litequic.stop().await;
 
-    let litequic = Litequic::start(origin::demo().await, |config| {
-        config.listen.advertised_port = NonZeroU16::new(443);
-    })
-    .await;
+    let litequic = Litequic::demo(|config| config.listen.advertised_port = NonZeroU16::new(443)).await;
     let mut client = Tls::http1(&litequic).await;
     client.say("GET /status/204 HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
     let head = client.head().await;
@@ -55,8 +52,8 @@ async fn over_http3_the_first_response_has_alt_svc_where_litequic_serves_tcp() {
 
 #[tokio::test]
 async fn the_origins_alt_svc_is_replaced() {
-    let origin = Always::new("HTTP/1.1 200 OK\r\nAlt-Svc: h3=\":1\"\r\nContent-Length: 0\r\n\r\n").await;
-    let litequic = Litequic::start(origin.address, |_| {}).await;
+    let (_origin, litequic) =
+        Always::behind_litequic("HTTP/1.1 200 OK\r\nAlt-Svc: h3=\":1\"\r\nContent-Length: 0\r\n\r\n", |_| {}).await;
     let mut client = Tls::http1(&litequic).await;
     client.say("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
     let head = client.head().await;
@@ -68,11 +65,9 @@ async fn the_origins_alt_svc_is_replaced() {
 /// Every request of plain HTTP leads to https at the port that clients reach, for hosts that have a certificate.
 #[tokio::test]
 async fn plain_http_is_sent_on_to_https() {
-    let origin = Always::new(Always::EMPTY_200).await;
-    let litequic = Litequic::start(origin.address, |config| {
-        config.listen.redirect = vec![([127, 0, 0, 1], 0).into()];
-    })
-    .await;
+    let (origin, litequic) =
+        Always::behind_litequic(Always::EMPTY_200, |config| config.listen.redirect = vec![([127, 0, 0, 1], 0).into()])
+            .await;
     let port = litequic.tcp[0].port();
     let own = format!("\r\nlocation: https://localhost:{port}/a?b=c\r\n");
     let by_address = own.replace("localhost", "127.0.0.1");
@@ -106,7 +101,7 @@ async fn plain_http_is_sent_on_to_https() {
 
 #[tokio::test]
 async fn connections_and_handshakes_beyond_their_limits_are_closed_and_counted() {
-    let litequic = Litequic::start(origin::demo().await, |config| {
+    let litequic = Litequic::demo(|config| {
         config.limits.max_connections = 2;
         config.limits.max_handshakes = 1;
     })
@@ -128,7 +123,7 @@ async fn connections_and_handshakes_beyond_their_limits_are_closed_and_counted()
 /// As a load test from one machine opens its connections: all at once.
 #[tokio::test]
 async fn handshakes_beyond_their_limit_wait_for_those_before_and_are_served() {
-    let litequic = Litequic::start(origin::demo().await, |config| config.limits.max_handshakes = 2).await;
+    let litequic = Litequic::demo(|config| config.limits.max_handshakes = 2).await;
     let clients = (0..100).map(async |_| {
         let mut client = Tls::http1(&litequic).await;
         client.say("GET /status/204 HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
@@ -143,7 +138,7 @@ async fn handshakes_beyond_their_limit_wait_for_those_before_and_are_served() {
 
 #[tokio::test]
 async fn a_connection_that_has_had_its_share_of_requests_ends_in_order() {
-    let litequic = Litequic::start(origin::demo().await, |config| config.limits.max_requests = 2).await;
+    let litequic = Litequic::demo(|config| config.limits.max_requests = 2).await;
     let mut one = Tls::http1(&litequic).await;
     for last in [false, true] {
         one.say("GET /status/204 HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
@@ -167,16 +162,13 @@ async fn a_connection_that_has_had_its_share_of_requests_ends_in_order() {
 
 #[tokio::test]
 async fn a_drain_lets_running_requests_finish_and_says_goodbye() {
-    let script = Script::new().await;
-    let litequic = Litequic::start(script.address, |_| {}).await;
+    let (script, litequic) = Script::behind_litequic(|_| {}).await;
     let mut one = Tls::http1(&litequic).await;
     one.say("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
-    let mut peer_of_one = script.accept().await;
-    peer_of_one.head().await;
+    let mut peer_of_one = script.accept_request().await;
     let mut two = Http2::connect(&litequic, &[]).await;
     two.say(HEADERS, END_HEADERS | END_STREAM, 1, &get(&[])).await;
-    let mut peer_of_two = script.accept().await;
-    peer_of_two.head().await;
+    let mut peer_of_two = script.accept_request().await;
     let mut idle = Tls::http1(&litequic).await;
 
     litequic.lifecycle.advance_phase(ProcessPhase::Leaving);
@@ -195,12 +187,10 @@ async fn a_drain_lets_running_requests_finish_and_says_goodbye() {
 
 #[tokio::test]
 async fn a_drain_cuts_at_its_deadline_what_still_runs() {
-    let script = Script::new().await;
-    let litequic = Litequic::start(script.address, |config| config.timeouts.drain = Duration::from_millis(200)).await;
+    let (script, litequic) = Script::behind_litequic(|config| config.timeouts.drain = Duration::from_millis(200)).await;
     let mut one = Tls::http1(&litequic).await;
     one.say("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
-    let mut peer = script.accept().await;
-    peer.head().await;
+    let _peer = script.accept_request().await;
     litequic.lifecycle.advance_phase(ProcessPhase::Leaving);
     let (answer, orderly) = one.rest().await;
     assert_eq!((answer.as_str(), orderly), ("", false));

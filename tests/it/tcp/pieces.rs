@@ -21,8 +21,7 @@ fn few(config: &mut Config) {
 async fn received(script: &Script, upload: impl Future<Output = ()>) -> (usize, usize) {
     let (chunks, ()) = future::join(
         async {
-            let mut peer = script.accept().await;
-            peer.head().await;
+            let mut peer = script.accept_request().await;
             let body = peer.until("0\r\n\r\n").await;
             peer.say(Always::EMPTY_200).await;
             chunks(&body)
@@ -36,8 +35,7 @@ async fn received(script: &Script, upload: impl Future<Output = ()>) -> (usize, 
 #[tokio::test]
 async fn chunks_of_a_byte_reach_the_origin_in_pieces_worth_writing() {
     const BYTES: usize = 20_000;
-    let script = Script::new().await;
-    let litequic = Litequic::start(script.address, |_| {}).await;
+    let (script, litequic) = Script::behind_litequic(|_| {}).await;
     let mut client = Tls::http1(&litequic).await;
     let (count, bytes) = received(&script, async {
         client.say([CHUNKED, &"1\r\nx\r\n".repeat(BYTES), "0\r\n\r\n"].concat()).await;
@@ -53,10 +51,9 @@ async fn chunks_of_a_byte_reach_the_origin_in_pieces_worth_writing() {
 async fn data_frames_of_a_byte_reach_the_origin_in_pieces_worth_writing() {
     // h2 ends a connection that has many more of them before they are processed.
     const BYTES: usize = 1_000;
-    let script = Script::new().await;
-    let litequic = Litequic::start(script.address, |_| {}).await;
+    let (script, litequic) = Script::behind_litequic(|_| {}).await;
     let mut client = Http2::connect(&litequic, &[]).await;
-    let head = fields(&[(":method", "POST"), (":scheme", "https"), (":authority", "localhost"), (":path", "/")]);
+    let head = fields(&http2::pseudo("POST", "/"));
     let (count, bytes) = received(&script, async {
         client.say(HEADERS, END_HEADERS, 1, &head).await;
         client.tls.say([frame(DATA, 0, 1, b"x").repeat(BYTES), frame(DATA, END_STREAM, 1, b"")].concat()).await;
@@ -72,12 +69,10 @@ async fn data_frames_of_a_byte_reach_the_origin_in_pieces_worth_writing() {
 
 #[tokio::test]
 async fn a_slow_stream_of_small_chunks_is_passed_on_chunk_by_chunk() {
-    let script = Script::new().await;
-    let litequic = Litequic::start(script.address, |_| {}).await;
+    let (script, litequic) = Script::behind_litequic(|_| {}).await;
     let mut client = Tls::http1(&litequic).await;
     client.say(CHUNKED).await;
-    let mut peer = script.accept().await;
-    peer.head().await;
+    let mut peer = script.accept_request().await;
     for _ in 0..200 {
         client.say("14\r\na message of 20 byte\r\n").await;
         peer.until("14\r\na message of 20 byte\r\n").await;
@@ -104,7 +99,7 @@ async fn flood(litequic: &Litequic, mut client: impl AsyncWriteExt + Unpin, piec
 #[tokio::test]
 async fn an_upload_by_the_byte_over_http1_ends_its_connection() {
     for (head, piece) in [(CHUNKED, &b"1\r\nx\r\n"[..]), (SIZED, b"x")] {
-        let litequic = Litequic::start(origin::demo().await, few).await;
+        let litequic = Litequic::demo(few).await;
         let mut client = Tls::http1(&litequic).await;
         client.say(head).await;
         flood(&litequic, client.into_parts().0, piece).await;
@@ -115,7 +110,7 @@ async fn an_upload_by_the_byte_over_http1_ends_its_connection() {
 /// What a client writes seldom fills its last record: that makes no flood of an upload.
 #[tokio::test]
 async fn an_upload_in_large_chunks_whose_records_end_short_is_no_flood() {
-    let litequic = Litequic::start(origin::demo().await, |config| config.limits.max_small_frames = 1).await;
+    let litequic = Litequic::demo(|config| config.limits.max_small_frames = 1).await;
     let mut client = Tls::http1(&litequic).await;
     client.say(CHUNKED).await;
     for _ in 0..200 {

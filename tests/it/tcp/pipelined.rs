@@ -22,8 +22,7 @@ async fn a_pipelined_heads_timeout_starts_after_the_previous_response() {
     let (begin, rest) = GET.split_at(20);
     // In one read.
     client.say(format!("{GET}{begin}")).await;
-    let mut peer = origin.accept().await;
-    peer.head().await;
+    let mut peer = origin.accept_request().await;
     sleep(LONGER).await;
     peer.say("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\none").await;
     assert!(client.head().await.starts_with("http/1.1 200 "));
@@ -54,8 +53,7 @@ async fn a_heads_timeout_starts_with_its_first_byte() {
     client.say(begin).await;
     litequic.wait_until("a connection", |worker| worker.tcp.tcp_connections_h1.get(), |open| open == 1).await;
     client.say(format!("{rest}{begin}")).await;
-    let mut peer = origin.accept().await;
-    peer.head().await;
+    let mut peer = origin.accept_request().await;
     sleep(LONGER).await;
     peer.say(Always::EMPTY_200).await;
     assert!(client.head().await.starts_with("http/1.1 200 "));
@@ -70,8 +68,10 @@ async fn a_heads_timeout_starts_with_its_first_byte() {
 
 #[tokio::test]
 async fn a_hundred_pipelined_requests_are_answered_and_a_truncated_one_gets_408() {
-    let origin = Always::new("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await;
-    let litequic = Litequic::start(origin.address, |config| config.timeouts.request_header = PATIENCE).await;
+    let (origin, litequic) = Always::behind_litequic("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", |config| {
+        config.timeouts.request_header = PATIENCE
+    })
+    .await;
     let mut client = Tls::http1(&litequic).await;
     client.say(format!("{}GET / HT", GET.repeat(100))).await;
     let (answers, orderly) = client.rest().await;
@@ -85,12 +85,10 @@ async fn a_hundred_pipelined_requests_are_answered_and_a_truncated_one_gets_408(
 /// An idle connection is one without a request, however long its response takes.
 #[tokio::test]
 async fn a_connection_is_not_idle_while_a_response_is_in_flight() {
-    let origin = Script::new().await;
-    let litequic = Litequic::start(origin.address, |config| config.timeouts.idle = PATIENCE).await;
+    let (origin, litequic) = Script::behind_litequic(|config| config.timeouts.idle = PATIENCE).await;
     let mut client = Tls::http1(&litequic).await;
     client.say(GET).await;
-    let mut peer = origin.accept().await;
-    peer.head().await;
+    let mut peer = origin.accept_request().await;
     sleep(LONGER).await;
     peer.say("HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\none").await;
     client.head().await;

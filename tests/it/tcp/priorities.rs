@@ -152,8 +152,7 @@ async fn ordered_behind(
     edit: impl Fn(&mut Config),
 ) -> Sequence {
     for _ in 0..ATTEMPTS {
-        let script = Script::new().await;
-        let litequic = Litequic::start(script.address, |config| {
+        let (script, litequic) = Script::behind_litequic(|config| {
             // Enough to read all of them ahead.
             config.limits.connection_send_buffer = 16 << 20;
             edit(config);
@@ -175,8 +174,7 @@ async fn ordered_behind(
         let (_, behind) = client.read(requests.len() + 1).await;
         drop(client);
         within("an origin's response", block).await.unwrap();
-        litequic.wait_until_idle().await;
-        litequic.stop().await;
+        litequic.stop_when_idle().await;
         let others: u64 = (1..=requests.len() as u64).map(|index| behind.of(2 * index + 1)).sum();
         if others == (requests.len() * size) as u64 {
             return behind;
@@ -233,8 +231,7 @@ async fn only_chromiums_weights_change_a_priority() {
 
 #[tokio::test]
 async fn an_update_counts_before_its_request_and_none_after_its_response() {
-    let script = Script::new().await;
-    let litequic = Litequic::start(script.address, |_| {}).await;
+    let (script, litequic) = Script::behind_litequic(|_| {}).await;
     let mut client = Client::connect(&litequic, WINDOW).await;
     client.update(3, b"u=6").await;
     client.update(5, b"u=1").await;
@@ -264,8 +261,7 @@ async fn an_update_counts_before_its_request_and_none_after_its_response() {
     client.update(5, b"u=1").await;
     litequic.wait_until("late", shared(|shared| shared.priority_updates_late.get()), |count| count == 1).await;
     drop(client);
-    litequic.wait_until_idle().await;
-    litequic.stop().await;
+    litequic.stop_when_idle().await;
 }
 
 #[tokio::test]
@@ -292,8 +288,7 @@ async fn without_an_order_an_urgent_response_shares_the_connection() {
 
 #[tokio::test]
 async fn a_client_that_gives_its_urgent_response_no_window_gets_the_others() {
-    let script = Script::new().await;
-    let litequic = Litequic::start(script.address, |_| {}).await;
+    let (script, litequic) = Script::behind_litequic(|_| {}).await;
     let mut client = Client::connect(&litequic, 20_000).await;
     client.request(Some("u=0")).await;
     let mut origin = vec![says(script.accept().await, response("", SIZE))];
@@ -307,8 +302,7 @@ async fn a_client_that_gives_its_urgent_response_no_window_gets_the_others() {
     client.http2.say(WINDOW_UPDATE, 0, 1, &WINDOW.to_be_bytes()).await;
     client.read(1).await;
     drop(client);
-    litequic.wait_until_idle().await;
-    litequic.stop().await;
+    litequic.stop_when_idle().await;
 }
 
 #[tokio::test]
@@ -383,8 +377,7 @@ pub(crate) fn updates() -> [(&'static str, &'static str, Vec<u8>, Option<u32>); 
 
 #[tokio::test]
 async fn a_wrong_update_ends_the_connection_as_rfc_9218_has_it() {
-    let script = Script::new().await;
-    let litequic = Litequic::start(script.address, |config| config.limits.max_streams = 10).await;
+    let (script, litequic) = Script::behind_litequic(|config| config.limits.max_streams = 10).await;
     for (_, what, bytes, expected) in updates() {
         let mut client = Client::connect(&litequic, WINDOW).await;
         client.http2.tls.say(bytes).await;
@@ -421,8 +414,7 @@ async fn a_wrong_update_ends_the_connection_as_rfc_9218_has_it() {
 async fn settings_announce_rfc_9218_unless_disabled() {
     const NO_RFC7540_PRIORITIES: [u8; 6] = [0, 9, 0, 0, 0, 1];
     for is_on in [true, false] {
-        let script = Script::new().await;
-        let litequic = Litequic::start(script.address, |config| config.litequic.priorities = is_on).await;
+        let (script, litequic) = Script::behind_litequic(|config| config.litequic.priorities = is_on).await;
         let mut http2 = Http2::connect(&litequic, &[]).await;
         let first = http2.next().await.unwrap();
         assert_eq!((first.kind, first.flags), (SETTINGS, 0));
@@ -432,16 +424,14 @@ async fn settings_announce_rfc_9218_unless_disabled() {
         let _peer = says(script.accept().await, response("", 10));
         assert_eq!(status(&http2.find(&[HEADERS, GOAWAY]).await.unwrap()), 200);
         drop(http2);
-        litequic.wait_until_idle().await;
-        litequic.stop().await;
+        litequic.stop_when_idle().await;
     }
 }
 
 #[tokio::test]
 async fn throttled_long_responses_leave_an_origin_connection_free() {
     const PAGE: usize = 100;
-    let origin = Always::new(response("", HELD)).await;
-    let litequic = Litequic::start(origin.address, |config| {
+    let (_origin, litequic) = Always::behind_litequic(response("", HELD), |config| {
         config.limits.max_streams = 200;
         for origin in config.origins.values_mut() {
             origin.max_connections = Some(10);
@@ -459,14 +449,12 @@ async fn throttled_long_responses_leave_an_origin_connection_free() {
         assert_eq!(bytes.of(2 * index + 1), HELD as u64, "not a 503");
     }
     drop(client);
-    litequic.wait_until_idle().await;
-    litequic.stop().await;
+    litequic.stop_when_idle().await;
 }
 
 #[tokio::test]
 async fn too_many_updates_are_a_flood() {
-    let script = Script::new().await;
-    let litequic = Litequic::start(script.address, |config| config.limits.max_control_frames = 10).await;
+    let (_script, litequic) = Script::behind_litequic(|config| config.limits.max_control_frames = 10).await;
     let mut client = Client::connect(&litequic, WINDOW).await;
     let update = frame(PRIORITY_UPDATE, 0, 0, b"\0\0\0\x01u=1");
     while client.http2.try_say(&update.repeat(1_000)).await {}

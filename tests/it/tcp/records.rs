@@ -46,13 +46,11 @@ fn plaintexts(mut sent: &[u8]) -> Vec<usize> {
 
 #[tokio::test]
 async fn the_first_records_of_a_connection_fit_into_the_first_congestion_window() {
-    let script = Script::new().await;
-    let litequic = Litequic::start(script.address, |_| {}).await;
+    let (script, litequic) = Script::behind_litequic(|_| {}).await;
     let (address, relayed) = relay(litequic.tcp[0]).await;
     let mut client = Tls::connect(address, "localhost", tls::config(&litequic.cert_pem, &["http/1.1"])).await.unwrap();
     client.say("GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").await;
-    let mut peer = script.accept().await;
-    peer.head().await;
+    let mut peer = script.accept_request().await;
     peer.say(format!("HTTP/1.1 200 OK\r\nContent-Length: {BODY}\r\n\r\n{}", "x".repeat(BODY))).await;
     client.head().await;
     assert_eq!(client.exactly(BODY).await, vec![b'x'; BODY]);

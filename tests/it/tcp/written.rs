@@ -54,8 +54,7 @@ async fn full(litequic: &Litequic, script: &Script) -> (Http2, Peer) {
     let mut client = Http2::over(narrow_tls(litequic, "h2").await, &window).await;
     client.say(WINDOW_UPDATE, 0, 0, &0x4000_0000_u32.to_be_bytes()).await;
     client.say(HEADERS, END_HEADERS | END_STREAM, 1, &get(&[])).await;
-    let mut peer = script.accept().await;
-    peer.head().await;
+    let mut peer = script.accept_request().await;
     peer.say(LARGE).await;
     let piece = vec![b'x'; 1 << 20];
     // The origin's connection is blocked too, once litequic reads no more.
@@ -68,8 +67,7 @@ async fn full(litequic: &Litequic, script: &Script) -> (Http2, Peer) {
 async fn a_response_is_counted_by_status_at_its_first_byte() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("access.log");
-    let script = Script::new().await;
-    let litequic = Litequic::start(script.address, |config| {
+    let (script, litequic) = Script::behind_litequic(|config| {
         config.access_log = AccessLog {
             path: Some(AccessTarget::File(path.clone())),
             fields: AccessField::NAMES.iter().map(|(_, field)| *field).collect(),
@@ -81,8 +79,7 @@ async fn a_response_is_counted_by_status_at_its_first_byte() {
     let (mut client, _large) = full(&litequic, &script).await;
     assert_eq!(litequic.sum(responses), 1);
     client.say(HEADERS, END_HEADERS | END_STREAM, 3, &get(&[("x-n", "second")])).await;
-    let mut peer = script.accept().await;
-    peer.head().await;
+    let mut peer = script.accept_request().await;
     peer.say("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello").await;
     // litequic closes the connection once it has all of the response.
     assert_eq!(peer.rest().await, "");
@@ -106,12 +103,10 @@ async fn lines(litequic: Litequic, path: &Path) -> Vec<Json> {
 
 #[tokio::test]
 async fn a_failure_waits_for_a_header_that_is_queued_alone_over_http2() {
-    let script = Script::new().await;
-    let litequic = Litequic::start(script.address, |_| {}).await;
+    let (script, litequic) = Script::behind_litequic(|_| {}).await;
     let (mut client, mut large) = full(&litequic, &script).await;
     client.say(HEADERS, END_HEADERS | END_STREAM, 3, &get(&[])).await;
-    let mut peer = script.accept().await;
-    peer.head().await;
+    let mut peer = script.accept_request().await;
     peer.say("HTTP/1.1 201 Created\r\nContent-Length: 5\r\n\r\n").await;
     let open = |worker: &WorkerMetrics| worker.proxy.origin_connections_open.get();
     litequic.wait_until("both connections", open, |open| open == 2).await;
@@ -143,8 +138,7 @@ async fn a_failure_waits_for_a_header_that_is_queued_alone_over_http2() {
 async fn an_unread_http1_upload_does_not_truncate_the_response() {
     // More than the client's window has room for, less than the kernel holds for a client that reads nothing.
     const PART: usize = 30_000;
-    let script = Script::new().await;
-    let litequic = Litequic::start(script.address, |config| config.limits.max_lingering_bytes = 100_000_000).await;
+    let (script, litequic) = Script::behind_litequic(|config| config.limits.max_lingering_bytes = 100_000_000).await;
     let mut client = narrow_tls(&litequic, "http/1.1").await;
     client.say("POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 90000000\r\n\r\n").await;
     let (stream, _) = client.into_parts();
@@ -154,8 +148,7 @@ async fn an_unread_http1_upload_does_not_truncate_the_response() {
         while write.write_all(&piece).await.is_ok() {}
     });
     // Once this has a connection to its origin, the upload has begun.
-    let mut peer = script.accept().await;
-    peer.head().await;
+    let mut peer = script.accept_request().await;
     peer.say(format!("HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n{}", "x".repeat(PART))).await;
     // The end of the origin's bytes alone: its socket stays open, with the upload unread.
     peer.stream.shutdown().await.unwrap();
@@ -183,7 +176,7 @@ async fn an_unread_http1_upload_does_not_truncate_the_response() {
 async fn a_response_whose_rest_is_not_taken_leaves_its_connection_idle() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("access.log");
-    let litequic = Litequic::start(origin::demo().await, |config| {
+    let litequic = Litequic::demo(|config| {
         config.access_log = AccessLog { path: Some(AccessTarget::File(path.clone())), ..AccessLog::default() };
         config.timeouts.idle = Duration::from_millis(300);
     })

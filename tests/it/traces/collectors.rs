@@ -9,9 +9,6 @@ use crate::support::{
 };
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Between two looks at a counter.
-const LOOK_AGAIN: Duration = Duration::from_millis(5);
-
 /// Waits until `read` finds `expected` in the exporter's counters.
 pub(super) async fn counted(
     litequic: &Litequic,
@@ -19,12 +16,10 @@ pub(super) async fn counted(
     read: impl Fn(&litequic_telemetry::traces::ExportMetrics) -> u64,
     expected: u64,
 ) {
-    let found = async {
-        while read(&litequic.metrics.traces) != expected {
-            sleep(LOOK_AGAIN).await;
-        }
-    };
-    within(&format!("{what} = {expected}: {:?}", litequic.metrics.traces), found).await;
+    until(&format!("{what} = {expected}: {:?}", litequic.metrics.traces), async || {
+        read(&litequic.metrics.traces) == expected
+    })
+    .await;
 }
 
 /// litequic whose collector treats its first requests by `script`, after one request of a client.

@@ -57,7 +57,7 @@ async fn an_answer_of_litequics_own_has_no_client_span() {
     assert_eq!(client.get("/none").await.status.as_u16(), 404);
     assert_eq!(client.post("/small", "too long").await.status.as_u16(), 413);
     let raw = Raw::to(&litequic).await;
-    assert_eq!(raw.ask(&raw::headers(&raw::pseudo("GET", "/a/../b"))).await.status(), 400);
+    assert_eq!(raw.ask(&raw::request("GET", "/a/../b")).await.status(), 400);
     // Without a response.
     raw.ask(&raw::headers(&[raw::pseudo("GET", "/bad"), vec![("X", "y")]].concat())).await;
     let spans = collector.spans(5).await;
@@ -81,10 +81,9 @@ async fn an_answer_of_litequics_own_has_no_client_span() {
 async fn a_failed_origin_marks_both_spans_and_a_cancel_none() {
     let collector = Collector::http().await;
     let script = Script::new().await;
-    let litequic = tracing(script.address, &collector, |config| {
-        config.timeouts.response_header = Duration::from_millis(300);
-    })
-    .await;
+    let litequic =
+        tracing(script.address, &collector, |config| config.timeouts.response_header = Duration::from_millis(300))
+            .await;
     let raw = Raw::to(&litequic).await;
     // It closes without an answer.
     let (mut exchange, peer) = raw.asked_at(&script).await;
@@ -148,10 +147,8 @@ async fn each_attempt_to_connect_to_a_dead_origin_is_a_span() {
 #[tokio::test]
 async fn a_tunnels_span_ends_with_it_and_an_upload_has_one() {
     let collector = Collector::http().await;
-    let litequic = tracing(tunnel::echo().await, &collector, |config| {
-        config.routes[0].upgrade = vec!["websocket".into()];
-    })
-    .await;
+    let litequic =
+        tracing(tunnel::echo().await, &collector, |config| config.routes[0].upgrade = vec!["websocket".into()]).await;
     let (mut socket, _kept) = websocket(&litequic, HttpVersion::Http3, "/").await;
     socket.send(Message::text("hello")).await.unwrap();
     within("an echo", socket.next()).await.unwrap().unwrap();

@@ -10,9 +10,6 @@ use crate::support::{
 use serde_json::Value as Json;
 use tokio::task::spawn_blocking;
 
-/// Between two looks.
-const LOOK_AGAIN: Duration = Duration::from_millis(10);
-
 /// A litequic before an origin, as a process.
 struct Running {
     folder: tempfile::TempDir,
@@ -121,22 +118,15 @@ async fn a_failing_collector_is_logged_once_and_shown_in_the_status() {
     assert!(running.ctl(&["status"]).await.contains(&format!("traces to {}: none accepted yet", collector.url())));
     running.get().await;
     collector.asked(1).await;
-    let failing = async {
-        while running.status().await["traces"]["problem"] != "answered 503 Service Unavailable" {
-            sleep(LOOK_AGAIN).await;
-        }
-    };
-    within("a problem in the status", failing).await;
+    until("a problem in the status", async || {
+        running.status().await["traces"]["problem"] == "answered 503 Service Unavailable"
+    })
+    .await;
     let screen = running.ctl(&["status"]).await;
     assert!(screen.contains("failing, none accepted yet"), "{screen}");
     assert!(screen.contains("! the collector of traces does not accept spans: answered 503"), "{screen}");
     collector.spans(2).await;
-    let working = async {
-        while running.status().await["traces"]["accepted_at"] == Json::Null {
-            sleep(LOOK_AGAIN).await;
-        }
-    };
-    within("a time in the status", working).await;
+    until("a time in the status", async || running.status().await["traces"]["accepted_at"] != Json::Null).await;
     assert_eq!(running.status().await["traces"]["problem"], Json::Null);
     running.process.await_stderr("the collector accepts spans again");
     let log = running.process.stderr();

@@ -13,8 +13,6 @@ use tokio::net::TcpStream;
 
 const PROGRAM: &str = "litequic-test-collector";
 const JAEGER: &str = "jaeger";
-/// Between two looks at a file.
-const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// The spans in a file of JSON lines, as OTLP has them in JSON.
 fn spans(file: &Path) -> Vec<Json> {
@@ -55,12 +53,7 @@ async fn an_opentelemetry_collector_reads_the_spans_over_http_and_over_grpc() {
         for version in HttpVersion::ALL {
             assert_eq!(fetch(&litequic, version, "/a", &[("traceparent", &*traceparent)]).await, 200);
         }
-        let all = async {
-            while spans(&file).len() < before + 6 {
-                sleep(LOOK_AGAIN).await;
-            }
-        };
-        within("six spans in the collector's file", all).await;
+        until("six spans in the collector's file", async || spans(&file).len() >= before + 6).await;
         let spans = spans(&file).split_off(before);
         assert!(spans.iter().all(|span| span["traceId"] == TRACE), "{spans:#?}");
         let servers: Vec<_> = spans.iter().filter(|span| span["parentSpanId"] == PARENT).collect();
@@ -130,8 +123,7 @@ async fn jaeger_shows_a_request_that_was_sent_twice() {
     command.arg("--config").arg(folder.path().join("jaeger.yaml"));
     let jaeger = Process::spawn(command);
     jaeger.await_stderr("Everything is ready");
-    let script = Script::new().await;
-    let litequic = Litequic::start(script.address, |config| {
+    let (script, litequic) = Script::behind_litequic(|config| {
         traced(config, &format!("http://127.0.0.1:{otlp}"));
         config.traces.attributes = vec![("service.name".into(), "edge".into())];
     })

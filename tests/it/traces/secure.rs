@@ -6,19 +6,12 @@ use crate::{
     secure_origins::server,
     support::{collector::Collector, prelude::*, tunnel::HttpVersion},
 };
-use rustls::{
-    ServerConfig,
-    pki_types::{PrivateKeyDer, pem::PemObject},
-};
 use std::sync::atomic::Ordering::Relaxed;
 use tokio_rustls::TlsAcceptor;
 
 /// TLS that shows `certificate`, and takes `protocol` alone.
 fn acceptor(certificate: &Shown, protocol: &str) -> TlsAcceptor {
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let key = PrivateKeyDer::from_pem_slice(certificate.key.as_bytes()).unwrap();
-    let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-    let mut config = config.with_no_client_auth().with_single_cert(certificate.chain.clone(), key).unwrap();
+    let mut config = tls::server_config(certificate.chain.clone(), &certificate.key);
     config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
     TlsAcceptor::from(Arc::new(config))
 }

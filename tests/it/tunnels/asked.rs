@@ -47,8 +47,7 @@ async fn the_origin_is_asked_in_http_1_1_whatever_the_client_speaks() {
 /// The answer `over` an HTTP version when the origin sends `answer` to a request for a WebSocket.
 async fn answered(litequic: &Litequic, origin: &Script, over: HttpVersion, answer: &str) -> (u16, String, String) {
     let serve = async {
-        let mut peer = origin.accept().await;
-        peer.head().await;
+        let mut peer = origin.accept_request().await;
         peer.say(answer).await;
         peer
     };
@@ -103,8 +102,7 @@ async fn what_comes_with_the_101_and_before_it_is_not_lost() {
 
     let mut client = Tls::http1(&litequic).await;
     client.say(ask).await;
-    let mut peer = origin.accept().await;
-    peer.head().await;
+    let mut peer = origin.accept_request().await;
     assert!(!peer.has_more(), "bytes before the answer");
     peer.say(format!("{YES}at once")).await;
     assert_eq!(peer.exactly(5).await, b"early");
@@ -115,8 +113,7 @@ async fn what_comes_with_the_101_and_before_it_is_not_lost() {
 
     let raw = Raw::to(&litequic).await;
     let mut exchange = raw.open(&[tunnel::connect("/", "other", &[]), raw::data("early")].concat()).await;
-    let mut peer = origin.accept().await;
-    peer.head().await;
+    let mut peer = origin.accept_request().await;
     peer.say(format!("{YES}at once")).await;
     assert_eq!(peer.exactly(5).await, b"early");
     exchange.finish();
@@ -223,8 +220,8 @@ async fn nothing_but_data_follows_an_extended_connect() {
 
 #[tokio::test]
 async fn where_no_route_lets_anything_pass_nothing_is_offered() {
-    let origin = Always::new(Always::EMPTY_200).await;
-    let litequic = Litequic::start(origin.address, |config| config.routes[0].upgrade.clear()).await;
+    let edit = |config: &mut Config| config.routes[0].upgrade.clear();
+    let (origin, litequic) = Always::behind_litequic(Always::EMPTY_200, edit).await;
     let mut client = Http2::connect(&litequic, &[]).await;
     let settings = client.find(&[http2::SETTINGS]).await.unwrap();
     assert!(!settings.payload.chunks(6).any(|setting| setting.starts_with(&[0, 8])), "{settings:?}");

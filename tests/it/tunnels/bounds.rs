@@ -54,8 +54,7 @@ async fn a_tunnel_by_the_byte_ends_its_connection() {
     let litequic = other(origin.address, |config| config.limits.max_small_frames = 100).await;
     let mut client = Tls::http1(&litequic).await;
     client.say("GET / HTTP/1.1\r\nHost: localhost\r\nConnection: upgrade\r\nUpgrade: other\r\n\r\n").await;
-    let mut peer = origin.accept().await;
-    peer.head().await;
+    let mut peer = origin.accept_request().await;
     peer.say(YES).await;
     client.head().await;
     let (mut stream, _) = client.into_parts();
@@ -174,8 +173,7 @@ async fn tunnels_are_as_many_as_there_may_be() {
             client.head().await
         };
         let serve = async {
-            let mut peer = origin.accept().await;
-            peer.head().await;
+            let mut peer = origin.accept_request().await;
             peer.say("HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n").await;
             peer
         };

@@ -31,8 +31,7 @@ async fn the_largest_sources_silent_tunnel_is_evicted_over_each_protocol() {
         .await;
         let open = async |client: &'static str| {
             let serve = async {
-                let mut peer = origin.accept().await;
-                peer.head().await;
+                let mut peer = origin.accept_request().await;
                 peer.say(YES).await;
                 peer
             };

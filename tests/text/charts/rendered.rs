@@ -144,276 +144,75 @@ fn every_example_renders_a_valid_configuration() {
     configuration(&sidecar(&helm, ""));
 }
 
-/// What `--set` has, a manifest by kind and name, and what it then holds; or with `!` does not.
+/// What `--set` has, and what a manifest then holds; or with `!` does not.
+type Case = (&'static str, &'static [&'static str]);
+
 #[test]
 fn values_of_the_edge_chart_do_what_they_say() {
     let Some(helm) = Helm::find() else { return };
     let name = "it-litequic";
-    let table: &[(&str, &str, &str, &[&str])] = &[
-        ("", "Deployment", name, &["replicas: 2", "terminationGracePeriodSeconds: 35", "image: \"litequic:0.1.0\""]),
-        (
-            "",
-            "Deployment",
-            name,
-            &["runAsNonRoot: true", "readOnlyRootFilesystem: true", "allowPrivilegeEscalation: false"],
-        ),
-        (
-            "",
-            "Deployment",
-            name,
-            &["automountServiceAccountToken: false", "type: RuntimeDefault", "- ALL", "!hostPort"],
-        ),
+    let deployment: &[Case] = &[
+        ("", &["replicas: 2", "terminationGracePeriodSeconds: 35", "image: \"litequic:0.1.0\""]),
+        ("", &["runAsNonRoot: true", "readOnlyRootFilesystem: true", "allowPrivilegeEscalation: false"]),
+        ("", &["automountServiceAccountToken: false", "type: RuntimeDefault", "- ALL", "!hostPort"]),
         // 30 s of drain, and a probe every 5.
         (
             "",
-            "Deployment",
-            name,
             &[
                 "path: /readyz, port: probes}\n            failureThreshold: 8\n            periodSeconds: 5\n            timeoutSeconds: 2",
             ],
         ),
-        ("drain.seconds=55", "Deployment", name, &["terminationGracePeriodSeconds: 65", "failureThreshold: 14"]),
-        ("readinessProbe.failureThreshold=2", "Deployment", name, &["failureThreshold: 2\n"]),
-        ("", "Deployment", name, &["topologyKey: kubernetes.io/hostname", "labelSelector:"]),
-        ("replicas=7", "Deployment", name, &["replicas: 7"]),
-        ("autoscaling.enabled=true", "Deployment", name, &["!replicas:"]),
-        (
-            "autoscaling.enabled=true,autoscaling.maxReplicas=5",
-            "HorizontalPodAutoscaler",
-            name,
-            &["kind: Deployment, name: it-litequic}", "minReplicas: 2", "maxReplicas: 5", "averageUtilization: 70"],
-        ),
-        ("configMap=mine", "Deployment", name, &["configMap: {name: mine}"]),
+        ("drain.seconds=55", &["terminationGracePeriodSeconds: 65", "failureThreshold: 14"]),
+        ("readinessProbe.failureThreshold=2", &["failureThreshold: 2\n"]),
+        ("", &["topologyKey: kubernetes.io/hostname", "labelSelector:"]),
+        ("replicas=7", &["replicas: 7"]),
+        ("autoscaling.enabled=true", &["!replicas:"]),
+        ("configMap=mine", &["configMap: {name: mine}"]),
         (
             "image.digest=sha256:0000000000000000000000000000000000000000000000000000000000000000",
-            "Deployment",
-            name,
             &["image: \"litequic@sha256:0000"],
         ),
-        ("image.repository=r.example/l,image.tag=v2", "Deployment", name, &["image: \"r.example/l:v2\""]),
-        ("imagePullSecrets[0]=pull", "Deployment", name, &["imagePullSecrets:\n        - name: pull"]),
-        ("kind=DaemonSet,hostPort=443", "DaemonSet", name, &["hostPort: 443", "!replicas:"]),
-        // A second pod has no place on a node whose port the first one has: the new one can only come after it.
-        (
-            "kind=DaemonSet,hostPort=443",
-            "DaemonSet",
-            name,
-            &["rollingUpdate:\n      maxSurge: 0\n      maxUnavailable: 1\n"],
-        ),
-        (
-            "kind=DaemonSet,hostPort=443,updateStrategy.rollingUpdate.maxUnavailable=20%",
-            "DaemonSet",
-            name,
-            &["maxSurge: 0\n      maxUnavailable: 20%\n"],
-        ),
-        ("kind=DaemonSet", "DaemonSet", name, &["maxSurge: 1\n      maxUnavailable: 0\n"]),
-        ("", "Deployment", name, &["rollingUpdate:\n      maxSurge: 1\n      maxUnavailable: 0\n"]),
-        (
-            "updateStrategy.rollingUpdate.maxSurge=50%",
-            "Deployment",
-            name,
-            &["maxSurge: 50%\n      maxUnavailable: 0\n"],
-        ),
-        (
-            "kind=DaemonSet,hostPort=443,redirect=true,ports.redirect=8081",
-            "DaemonSet",
-            name,
-            &[
-                "{name: h3, containerPort: 8443, protocol: UDP, hostPort: 443}",
-                "{name: https, containerPort: 8443, protocol: TCP, hostPort: 443}",
-                "{name: redirect, containerPort: 8081, protocol: TCP, hostPort: 80}",
-            ],
-        ),
-        (
-            "kind=DaemonSet,hostPort=443,redirect=true,ports.redirect=8081",
-            "Service",
-            name,
-            &["{name: redirect, port: 80, targetPort: redirect, protocol: TCP, appProtocol: http}", "!hostPort"],
-        ),
-        (
-            "kind=DaemonSet,hostPort=8443,redirect=true",
-            "ConfigMap",
-            name,
-            &["redirect = [\"[::]:8080\"]", "advertised_port = 8443"],
-        ),
-        (
-            "kind=DaemonSet,hostPort=443,redirect=true,redirectHostPort=null",
-            "DaemonSet",
-            name,
-            &["{name: redirect, containerPort: 8080, protocol: TCP}"],
-        ),
-        ("redirect=true", "Deployment", name, &["!hostPort"]),
-        ("kind=DaemonSet,hostPort=80", "DaemonSet", name, &["hostPort: 80}"]),
-        ("redirect=true", "Deployment", name, &["name: redirect, containerPort: 8080"]),
-        ("redirect=true", "Service", name, &["name: redirect, port: 80, targetPort: redirect"]),
-        ("redirect=true", "ConfigMap", name, &["redirect = [\"[::]:8080\"]"]),
-        ("listenAddress=0.0.0.0", "ConfigMap", name, &["udp = [\"0.0.0.0:8443\"]", "probes = \"0.0.0.0:9444\""]),
-        ("ports.https=4433", "ConfigMap", name, &["udp = [\"[::]:4433\"]"]),
-        ("ports.https=4433", "Deployment", name, &["name: h3, containerPort: 4433, protocol: UDP"]),
-        (
-            "",
-            "Service",
-            name,
-            &["name: h3, port: 443, targetPort: h3, protocol: UDP", "port: 443, targetPort: https", "type: ClusterIP"],
-        ),
-        (
-            "service.type=NodePort,service.nodePort=30443",
-            "Service",
-            name,
-            &["protocol: UDP, nodePort: 30443", "appProtocol: https, nodePort: 30443", "externalTrafficPolicy: Local"],
-        ),
-        ("service.type=NodePort,service.nodePort=30443", "ConfigMap", name, &["advertised_port = 30443"]),
-        ("service.type=LoadBalancer,service.nodePort=30443", "ConfigMap", name, &["advertised_port = 443"]),
-        ("service.type=LoadBalancer,service.split=true", "Service", name, &["!UDP", "targetPort: https"]),
-        (
-            "service.type=LoadBalancer,service.split=true,service.udpAnnotations.a=b",
-            "Service",
-            "it-litequic-udp",
-            &["!TCP", "targetPort: h3", "a: b"],
-        ),
-        ("service.sessionAffinity=ClientIP", "Service", name, &["sessionAffinity: ClientIP"]),
-        ("", "PodDisruptionBudget", name, &["maxUnavailable: 1", "unhealthyPodEvictionPolicy: AlwaysAllow"]),
-        (
-            "networkPolicy.enabled=true",
-            "NetworkPolicy",
-            name,
-            &["{port: h3, protocol: UDP}", "egress:", "- {}", "!probes"],
-        ),
-        (
-            "networkPolicy.enabled=true,networkPolicy.metricsFrom[0].podSelector.matchLabels.a=b",
-            "NetworkPolicy",
-            name,
-            &["{port: probes, protocol: TCP}", "a: b"],
-        ),
-        (
-            "networkPolicy.enabled=true,networkPolicy.egress[0].ports[0].port=8080",
-            "NetworkPolicy",
-            name,
-            &["port: 8080", "!- {}"],
-        ),
-        ("metrics.serviceMonitor.enabled=true", "ServiceMonitor", name, &["path: /metrics", "interval: 30s"]),
-        (
-            "metrics.serviceMonitor.enabled=true,metrics.serviceMonitor.scrapeTimeout=5s,\
-             metrics.serviceMonitor.metricRelabelings[0].action=drop",
-            "ServiceMonitor",
-            name,
-            &["scrapeTimeout: 5s", "metricRelabelings:\n        - action: drop"],
-        ),
-        (
-            "metrics.serviceMonitor.enabled=true",
-            "Service",
-            "it-litequic-metrics",
-            &["clusterIP: None", "targetPort: probes"],
-        ),
-        (
-            "certificates[0].secretName=a,certificates[1].secretName=b",
-            "Deployment",
-            name,
-            &["{key: tls.key, path: b.key}", "!subPath:"],
-        ),
-        (
-            "certificates[0].secretName=a,certificates[0].certManager.issuerRef.name=i,certificates[0].certManager.dnsNames[0]=www.example.com",
-            "Certificate",
-            "a",
-            &["secretName: a", "- www.example.com", "name: i"],
-        ),
-        (
-            "certificates[0].secretName=a,certificates[0].certManager.issuerRef.name=i,certificates[0].certManager.dnsNames[0]=www.example.com",
-            "Pod",
-            "it-litequic-test",
-            &["--resolve=www.example.com:443:$(IT_LITEQUIC_SERVICE_HOST)", "https://www.example.com:443/"],
-        ),
-        ("", "Pod", "it-litequic-test", &["https://it-litequic.there.svc:443/", "--insecure"]),
-        (
-            "test.ca=ca.crt,test.host=h",
-            "Pod",
-            "it-litequic-test",
-            &["--ca=/tls/ca.crt", "https://h:443/", "!--insecure"],
-        ),
-        (
-            "nodeSelector.a=b,tolerations[0].key=c",
-            "Pod",
-            "it-litequic-test",
-            &["nodeSelector:\n    a: b", "tolerations:\n    - key: c", "limits: {memory: 64Mi}"],
-        ),
-        ("service.split=true", "Pod", "it-litequic-test", &["$(IT_LITEQUIC_UDP_SERVICE_HOST)"]),
-        ("fullnameOverride=other", "Deployment", "other", &["name: other"]),
-        ("serviceAccount.create=false", "Deployment", name, &["serviceAccountName: default"]),
+        ("image.repository=r.example/l,image.tag=v2", &["image: \"r.example/l:v2\""]),
+        ("imagePullSecrets[0]=pull", &["imagePullSecrets:\n        - name: pull"]),
+        ("", &["rollingUpdate:\n      maxSurge: 1\n      maxUnavailable: 0\n"]),
+        ("updateStrategy.rollingUpdate.maxSurge=50%", &["maxSurge: 50%\n      maxUnavailable: 0\n"]),
+        ("redirect=true", &["!hostPort"]),
+        ("redirect=true", &["name: redirect, containerPort: 8080"]),
+        ("ports.https=4433", &["name: h3, containerPort: 4433, protocol: UDP"]),
+        ("certificates[0].secretName=a,certificates[1].secretName=b", &["{key: tls.key, path: b.key}", "!subPath:"]),
+        ("serviceAccount.create=false", &["serviceAccountName: default"]),
         (
             "imagePullSecrets[0]=pull,imagePullSecrets[1].name=more",
-            "Deployment",
-            name,
             &["imagePullSecrets:\n        - name: pull\n        - name: more"],
         ),
-        ("imagePullSecrets[0].name=more", "Pod", "it-litequic-test", &["imagePullSecrets:\n    - name: more"]),
         (
             "livenessProbe.initialDelaySeconds=7,livenessProbe.failureThreshold=9,startupProbe.enabled=false",
-            "Deployment",
-            name,
             &["failureThreshold: 9\n            initialDelaySeconds: 7", "!startupProbe", "!enabled:"],
         ),
-        ("livenessProbe.enabled=false", "Deployment", name, &["!livenessProbe", "startupProbe:", "readinessProbe:"]),
-        ("readinessProbe.timeoutSeconds=4", "Deployment", name, &["periodSeconds: 5\n            timeoutSeconds: 4"]),
-        ("", "Deployment", name, &["!lifecycle:"]),
+        ("livenessProbe.enabled=false", &["!livenessProbe", "startupProbe:", "readinessProbe:"]),
+        ("readinessProbe.timeoutSeconds=4", &["periodSeconds: 5\n            timeoutSeconds: 4"]),
+        ("", &["!lifecycle:"]),
         (
             "lifecycle.preStop.sleep.seconds=3",
-            "Deployment",
-            name,
             &["lifecycle:\n            preStop:\n              sleep:\n                seconds: 3"],
         ),
         (
             "initContainers[0].name=first,initContainers[0].image=i",
-            "Deployment",
-            name,
             &["initContainers:\n        - image: i\n          name: first"],
         ),
         (
             "extraContainers[0].name=beside,extraContainers[0].image=i",
-            "Deployment",
-            name,
             &["        - image: i\n          name: beside\n      volumes:"],
         ),
-        (
-            "envFrom[0].secretRef.name=s",
-            "Deployment",
-            name,
-            &["envFrom:\n            - secretRef:\n                name: s"],
-        ),
+        ("envFrom[0].secretRef.name=s", &["envFrom:\n            - secretRef:\n                name: s"]),
         (
             "commonLabels.team=web,commonLabels.tier=edge,podLabels.tier=other",
-            "Deployment",
-            name,
             &["    team: web\n", "    tier: edge\n", "        team: web\n        tier: other\n"],
         ),
-        ("commonLabels.team=web", "Service", name, &["    team: web\n"]),
-        ("commonLabels.team=web", "ConfigMap", name, &["    team: web\n"]),
-        ("commonLabels.team=web", "PodDisruptionBudget", name, &["    team: web\n", "!      team: web\n"]),
-        ("commonLabels.team=web", "Pod", "it-litequic-test", &["    team: web\n"]),
-        (
-            "commonLabels.team=web,check.enabled=true",
-            "Job",
-            "it-litequic-check",
-            &["    team: web\n", "        team: web\n"],
-        ),
-        ("deploymentAnnotations.a=b", "Deployment", name, &["  annotations:\n    a: b\nspec:"]),
-        ("kind=DaemonSet,deploymentAnnotations.a=b", "DaemonSet", name, &["  annotations:\n    a: b\nspec:"]),
-        (
-            "kind=DaemonSet,hostNetwork=true",
-            "DaemonSet",
-            name,
-            &["hostNetwork: true", "dnsPolicy: ClusterFirstWithHostNet", "maxSurge: 0\n      maxUnavailable: 1\n"],
-        ),
-        (
-            "kind=DaemonSet,hostNetwork=true,dnsPolicy=Default,hostPort=8443",
-            "DaemonSet",
-            name,
-            &["dnsPolicy: Default", "hostPort: 8443"],
-        ),
-        ("", "Deployment", name, &["!hostNetwork", "!dnsPolicy", "!minReadySeconds", "!revisionHistoryLimit"]),
+        ("deploymentAnnotations.a=b", &["  annotations:\n    a: b\nspec:"]),
+        ("", &["!hostNetwork", "!dnsPolicy", "!minReadySeconds", "!revisionHistoryLimit"]),
         (
             "dnsPolicy=None,dnsConfig.nameservers[0]=10.0.0.10,dnsConfig.searches[0]=svc.cluster.local",
-            "Deployment",
-            name,
             &[
                 "dnsPolicy: None",
                 "dnsConfig:\n        nameservers:\n        - 10.0.0.10\n        searches:\n        - svc",
@@ -421,28 +220,18 @@ fn values_of_the_edge_chart_do_what_they_say() {
         ),
         (
             "hostAliases[0].ip=10.0.0.1,hostAliases[0].hostnames[0]=web",
-            "Deployment",
-            name,
             &["hostAliases:\n        - hostnames:\n          - web\n          ip: 10.0.0.1"],
         ),
-        ("runtimeClassName=gvisor", "Deployment", name, &["runtimeClassName: gvisor"]),
+        ("runtimeClassName=gvisor", &["runtimeClassName: gvisor"]),
+        ("minReadySeconds=10,revisionHistoryLimit=0", &["minReadySeconds: 10\n", "revisionHistoryLimit: 0\n"]),
+    ];
+    let horizontal_pod_autoscaler: &[Case] = &[
         (
-            "minReadySeconds=10,revisionHistoryLimit=0",
-            "Deployment",
-            name,
-            &["minReadySeconds: 10\n", "revisionHistoryLimit: 0\n"],
+            "autoscaling.enabled=true,autoscaling.maxReplicas=5",
+            &["kind: Deployment, name: it-litequic}", "minReplicas: 2", "maxReplicas: 5", "averageUtilization: 70"],
         ),
-        (
-            "podDisruptionBudget.minAvailable=50%",
-            "PodDisruptionBudget",
-            name,
-            &["minAvailable: 50%", "!maxUnavailable"],
-        ),
-        ("podDisruptionBudget.minAvailable=0", "PodDisruptionBudget", name, &["minAvailable: 0\n"]),
         (
             "autoscaling.enabled=true,autoscaling.targetMemory=80",
-            "HorizontalPodAutoscaler",
-            name,
             &[
                 "name: cpu\n        target: {type: Utilization, averageUtilization: 70}",
                 "name: memory\n        target: {type: Utilization, averageUtilization: 80}",
@@ -451,8 +240,6 @@ fn values_of_the_edge_chart_do_what_they_say() {
         ),
         (
             "autoscaling.enabled=true,autoscaling.targetCPU=null,autoscaling.targetConnections=5000",
-            "HorizontalPodAutoscaler",
-            name,
             &[
                 "type: Pods\n      pods:\n        metric: {name: litequic_connections_open}",
                 "target: {type: AverageValue, averageValue: \"5000\"}",
@@ -462,35 +249,91 @@ fn values_of_the_edge_chart_do_what_they_say() {
         (
             "autoscaling.enabled=true,autoscaling.targetCPU=null,autoscaling.metrics[0].type=External,\
              autoscaling.metrics[0].external.metric.name=queue",
-            "HorizontalPodAutoscaler",
-            name,
             &["metrics:\n    - external:\n        metric:\n          name: queue\n      type: External", "!name: cpu"],
         ),
+    ];
+    let daemon_set: &[Case] = &[
+        ("kind=DaemonSet,hostPort=443", &["hostPort: 443", "!replicas:"]),
+        // A second pod has no place on a node whose port the first one has: the new one can only come after it.
+        ("kind=DaemonSet,hostPort=443", &["rollingUpdate:\n      maxSurge: 0\n      maxUnavailable: 1\n"]),
+        (
+            "kind=DaemonSet,hostPort=443,updateStrategy.rollingUpdate.maxUnavailable=20%",
+            &["maxSurge: 0\n      maxUnavailable: 20%\n"],
+        ),
+        ("kind=DaemonSet", &["maxSurge: 1\n      maxUnavailable: 0\n"]),
+        (
+            "kind=DaemonSet,hostPort=443,redirect=true,ports.redirect=8081",
+            &[
+                "{name: h3, containerPort: 8443, protocol: UDP, hostPort: 443}",
+                "{name: https, containerPort: 8443, protocol: TCP, hostPort: 443}",
+                "{name: redirect, containerPort: 8081, protocol: TCP, hostPort: 80}",
+            ],
+        ),
+        (
+            "kind=DaemonSet,hostPort=443,redirect=true,redirectHostPort=null",
+            &["{name: redirect, containerPort: 8080, protocol: TCP}"],
+        ),
+        ("kind=DaemonSet,hostPort=80", &["hostPort: 80}"]),
+        ("kind=DaemonSet,deploymentAnnotations.a=b", &["  annotations:\n    a: b\nspec:"]),
+        (
+            "kind=DaemonSet,hostNetwork=true",
+            &["hostNetwork: true", "dnsPolicy: ClusterFirstWithHostNet", "maxSurge: 0\n      maxUnavailable: 1\n"],
+        ),
+        ("kind=DaemonSet,hostNetwork=true,dnsPolicy=Default,hostPort=8443", &["dnsPolicy: Default", "hostPort: 8443"]),
+    ];
+    let service: &[Case] = &[
+        (
+            "kind=DaemonSet,hostPort=443,redirect=true,ports.redirect=8081",
+            &["{name: redirect, port: 80, targetPort: redirect, protocol: TCP, appProtocol: http}", "!hostPort"],
+        ),
+        ("redirect=true", &["name: redirect, port: 80, targetPort: redirect"]),
+        (
+            "",
+            &["name: h3, port: 443, targetPort: h3, protocol: UDP", "port: 443, targetPort: https", "type: ClusterIP"],
+        ),
+        (
+            "service.type=NodePort,service.nodePort=30443",
+            &["protocol: UDP, nodePort: 30443", "appProtocol: https, nodePort: 30443", "externalTrafficPolicy: Local"],
+        ),
+        ("service.type=LoadBalancer,service.split=true", &["!UDP", "targetPort: https"]),
+        ("service.sessionAffinity=ClientIP", &["sessionAffinity: ClientIP"]),
+        ("commonLabels.team=web", &["    team: web\n"]),
         (
             "service.labels.a=b,service.clusterIP=10.96.0.9,service.externalIPs[0]=192.0.2.1",
-            "Service",
-            name,
             &["    a: b\n", "clusterIP: 10.96.0.9", "externalIPs:\n    - 192.0.2.1"],
         ),
-        ("service.clusterIP=None", "Service", name, &["clusterIP: None"]),
+        ("service.clusterIP=None", &["clusterIP: None"]),
         (
             "service.type=LoadBalancer,service.loadBalancerIP=192.0.2.2,service.healthCheckNodePort=30900",
-            "Service",
-            name,
             &["loadBalancerIP: 192.0.2.2", "healthCheckNodePort: 30900"],
         ),
-        ("", "Service", name, &["!clusterIP", "!externalIPs", "!loadBalancerIP", "!healthCheckNodePort"]),
+        ("", &["!clusterIP", "!externalIPs", "!loadBalancerIP", "!healthCheckNodePort"]),
+    ];
+    let config_map: &[Case] = &[
+        ("kind=DaemonSet,hostPort=8443,redirect=true", &["redirect = [\"[::]:8080\"]", "advertised_port = 8443"]),
+        ("redirect=true", &["redirect = [\"[::]:8080\"]"]),
+        ("listenAddress=0.0.0.0", &["udp = [\"0.0.0.0:8443\"]", "probes = \"0.0.0.0:9444\""]),
+        ("ports.https=4433", &["udp = [\"[::]:4433\"]"]),
+        ("service.type=NodePort,service.nodePort=30443", &["advertised_port = 30443"]),
+        ("service.type=LoadBalancer,service.nodePort=30443", &["advertised_port = 443"]),
+        ("commonLabels.team=web", &["    team: web\n"]),
+    ];
+    let pod_disruption_budget: &[Case] = &[
+        ("", &["maxUnavailable: 1", "unhealthyPodEvictionPolicy: AlwaysAllow"]),
+        ("commonLabels.team=web", &["    team: web\n", "!      team: web\n"]),
+        ("podDisruptionBudget.minAvailable=50%", &["minAvailable: 50%", "!maxUnavailable"]),
+        ("podDisruptionBudget.minAvailable=0", &["minAvailable: 0\n"]),
+    ];
+    let service_monitor: &[Case] = &[
+        ("metrics.serviceMonitor.enabled=true", &["path: /metrics", "interval: 30s"]),
         (
-            "service.type=LoadBalancer,service.split=true,service.loadBalancerIP=192.0.2.2,service.labels.a=b",
-            "Service",
-            "it-litequic-udp",
-            &["loadBalancerIP: 192.0.2.2", "    a: b\n"],
+            "metrics.serviceMonitor.enabled=true,metrics.serviceMonitor.scrapeTimeout=5s,\
+             metrics.serviceMonitor.metricRelabelings[0].action=drop",
+            &["scrapeTimeout: 5s", "metricRelabelings:\n        - action: drop"],
         ),
         (
             "metrics.serviceMonitor.enabled=true,metrics.serviceMonitor.namespace=monitoring,\
              metrics.serviceMonitor.jobLabel=app.kubernetes.io/name,metrics.serviceMonitor.honorLabels=true",
-            "ServiceMonitor",
-            name,
             &[
                 "  namespace: monitoring\n",
                 "namespaceSelector:\n    matchNames: [there]",
@@ -498,79 +341,165 @@ fn values_of_the_edge_chart_do_what_they_say() {
                 "honorLabels: true",
             ],
         ),
+        ("metrics.serviceMonitor.enabled=true", &["!namespaceSelector", "!jobLabel", "!honorLabels"]),
+    ];
+    let test_pod: &[Case] = &[
         (
-            "metrics.serviceMonitor.enabled=true",
-            "ServiceMonitor",
-            name,
-            &["!namespaceSelector", "!jobLabel", "!honorLabels"],
+            "certificates[0].secretName=a,certificates[0].certManager.issuerRef.name=i,certificates[0].certManager.dnsNames[0]=www.example.com",
+            &["--resolve=www.example.com:443:$(IT_LITEQUIC_SERVICE_HOST)", "https://www.example.com:443/"],
+        ),
+        ("", &["https://it-litequic.there.svc:443/", "--insecure"]),
+        ("test.ca=ca.crt,test.host=h", &["--ca=/tls/ca.crt", "https://h:443/", "!--insecure"]),
+        (
+            "nodeSelector.a=b,tolerations[0].key=c",
+            &["nodeSelector:\n    a: b", "tolerations:\n    - key: c", "limits: {memory: 64Mi}"],
+        ),
+        ("service.split=true", &["$(IT_LITEQUIC_UDP_SERVICE_HOST)"]),
+        ("imagePullSecrets[0].name=more", &["imagePullSecrets:\n    - name: more"]),
+        ("commonLabels.team=web", &["    team: web\n"]),
+    ];
+    let others: &[(&str, &str, Case)] = &[
+        (
+            "Service",
+            "it-litequic-udp",
+            (
+                "service.type=LoadBalancer,service.split=true,service.udpAnnotations.a=b",
+                &["!TCP", "targetPort: h3", "a: b"],
+            ),
         ),
         (
-            "metrics.podMonitor.enabled=true,metrics.podMonitor.namespace=monitoring,metrics.podMonitor.labels.release=p,\
-             metrics.podMonitor.relabelings[0].action=labeldrop",
+            "NetworkPolicy",
+            name,
+            ("networkPolicy.enabled=true", &["{port: h3, protocol: UDP}", "egress:", "- {}", "!probes"]),
+        ),
+        (
+            "NetworkPolicy",
+            name,
+            (
+                "networkPolicy.enabled=true,networkPolicy.metricsFrom[0].podSelector.matchLabels.a=b",
+                &["{port: probes, protocol: TCP}", "a: b"],
+            ),
+        ),
+        (
+            "NetworkPolicy",
+            name,
+            ("networkPolicy.enabled=true,networkPolicy.egress[0].ports[0].port=8080", &["port: 8080", "!- {}"]),
+        ),
+        (
+            "Service",
+            "it-litequic-metrics",
+            ("metrics.serviceMonitor.enabled=true", &["clusterIP: None", "targetPort: probes"]),
+        ),
+        (
+            "Certificate",
+            "a",
+            (
+                "certificates[0].secretName=a,certificates[0].certManager.issuerRef.name=i,certificates[0].certManager.dnsNames[0]=www.example.com",
+                &["secretName: a", "- www.example.com", "name: i"],
+            ),
+        ),
+        ("Deployment", "other", ("fullnameOverride=other", &["name: other"])),
+        (
+            "Job",
+            "it-litequic-check",
+            ("commonLabels.team=web,check.enabled=true", &["    team: web\n", "        team: web\n"]),
+        ),
+        (
+            "Service",
+            "it-litequic-udp",
+            (
+                "service.type=LoadBalancer,service.split=true,service.loadBalancerIP=192.0.2.2,service.labels.a=b",
+                &["loadBalancerIP: 192.0.2.2", "    a: b\n"],
+            ),
+        ),
+        (
             "PodMonitor",
             name,
-            &[
-                "  namespace: monitoring\n",
-                "release: p",
-                "matchNames: [there]",
-                "podMetricsEndpoints:\n    - port: probes\n      path: /metrics\n      interval: 30s",
-                "relabelings:\n        - action: labeldrop",
-                "matchLabels:\n      app.kubernetes.io/name: litequic\n      app.kubernetes.io/instance: it",
-            ],
+            (
+                "metrics.podMonitor.enabled=true,metrics.podMonitor.namespace=monitoring,metrics.podMonitor.labels.release=p,\
+             metrics.podMonitor.relabelings[0].action=labeldrop",
+                &[
+                    "  namespace: monitoring\n",
+                    "release: p",
+                    "matchNames: [there]",
+                    "podMetricsEndpoints:\n    - port: probes\n      path: /metrics\n      interval: 30s",
+                    "relabelings:\n        - action: labeldrop",
+                    "matchLabels:\n      app.kubernetes.io/name: litequic\n      app.kubernetes.io/instance: it",
+                ],
+            ),
         ),
         (
-            "metrics.prometheusRule.enabled=true,metrics.prometheusRule.labels.release=p",
             "PrometheusRule",
             name,
-            &["release: p", "alert: LitequicDown", "alert: LitequicErrors", "record: job:litequic_requests:rate5m"],
+            (
+                "metrics.prometheusRule.enabled=true,metrics.prometheusRule.labels.release=p",
+                &["release: p", "alert: LitequicDown", "alert: LitequicErrors", "record: job:litequic_requests:rate5m"],
+            ),
         ),
         (
-            "metrics.prometheusRule.enabled=true,metrics.prometheusRule.namespace=monitoring,\
+            "PrometheusRule",
+            name,
+            (
+                "metrics.prometheusRule.enabled=true,metrics.prometheusRule.namespace=monitoring,\
              metrics.prometheusRule.disabled[0]=LitequicDown,metrics.prometheusRule.rules[0].alert=Mine,\
              metrics.prometheusRule.rules[0].expr=vector(1)",
-            "PrometheusRule",
-            name,
-            &[
-                "  namespace: monitoring\n",
-                "!alert: LitequicDown",
-                "alert: LitequicErrors",
-                "- name: it-litequic\n      rules:\n      - alert: Mine\n        expr: vector(1)",
-            ],
+                &[
+                    "  namespace: monitoring\n",
+                    "!alert: LitequicDown",
+                    "alert: LitequicErrors",
+                    "- name: it-litequic\n      rules:\n      - alert: Mine\n        expr: vector(1)",
+                ],
+            ),
         ),
         (
-            "metrics.rules.enabled=true,metrics.rules.namespace=monitoring,metrics.rules.labels.rules=p,\
-             metrics.rules.annotations.a=b,metrics.prometheusRule.disabled[0]=LitequicDown,\
-             metrics.prometheusRule.rules[0].alert=Mine,metrics.prometheusRule.rules[0].expr=vector(1)",
             "ConfigMap",
             "it-litequic-rules",
-            &[
-                "  namespace: monitoring\n",
-                "    rules: p\n",
-                "annotations:\n    a: b\n",
-                "  it-litequic.yaml: |\n    groups:\n",
-                "!alert: LitequicDown",
-                "alert: LitequicErrors",
-                "record: job:litequic_requests:rate5m",
-                "- name: it-litequic\n      rules:\n      - alert: Mine\n        expr: vector(1)",
-            ],
+            (
+                "metrics.rules.enabled=true,metrics.rules.namespace=monitoring,metrics.rules.labels.rules=p,\
+             metrics.rules.annotations.a=b,metrics.prometheusRule.disabled[0]=LitequicDown,\
+             metrics.prometheusRule.rules[0].alert=Mine,metrics.prometheusRule.rules[0].expr=vector(1)",
+                &[
+                    "  namespace: monitoring\n",
+                    "    rules: p\n",
+                    "annotations:\n    a: b\n",
+                    "  it-litequic.yaml: |\n    groups:\n",
+                    "!alert: LitequicDown",
+                    "alert: LitequicErrors",
+                    "record: job:litequic_requests:rate5m",
+                    "- name: it-litequic\n      rules:\n      - alert: Mine\n        expr: vector(1)",
+                ],
+            ),
         ),
         (
-            "metrics.dashboard.enabled=true,metrics.dashboard.namespace=monitoring,metrics.dashboard.annotations.grafana_folder=Edge",
             "ConfigMap",
             "it-litequic-dashboard",
-            &[
-                "  namespace: monitoring\n",
-                "grafana_dashboard: \"1\"",
-                "grafana_folder: Edge",
-                "  it-litequic.json: |\n    {\n",
-                "\"uid\": \"litequic\"",
-            ],
+            (
+                "metrics.dashboard.enabled=true,metrics.dashboard.namespace=monitoring,metrics.dashboard.annotations.grafana_folder=Edge",
+                &[
+                    "  namespace: monitoring\n",
+                    "grafana_dashboard: \"1\"",
+                    "grafana_folder: Edge",
+                    "  it-litequic.json: |\n    {\n",
+                    "\"uid\": \"litequic\"",
+                ],
+            ),
         ),
     ];
-    for (set, kind, name, held) in table {
+    let of_one = [
+        ("Deployment", name, deployment),
+        ("HorizontalPodAutoscaler", name, horizontal_pod_autoscaler),
+        ("DaemonSet", name, daemon_set),
+        ("Service", name, service),
+        ("ConfigMap", name, config_map),
+        ("PodDisruptionBudget", name, pod_disruption_budget),
+        ("ServiceMonitor", name, service_monitor),
+        ("Pod", "it-litequic-test", test_pod),
+    ];
+    let of_one = of_one.into_iter().flat_map(|(kind, name, cases)| cases.iter().map(move |case| (kind, name, *case)));
+    for (kind, name, (set, held)) in of_one.chain(others.iter().copied()) {
         let rendered = edge(&helm, set);
         let manifest = manifest(&rendered, kind, name).unwrap_or_else(|| panic!("{set}: no {kind} {name}\n{rendered}"));
-        for text in *held {
+        for text in held {
             let (text, wanted) = text.strip_prefix('!').map_or((*text, true), |text| (text, false));
             assert_eq!(manifest.contains(text), wanted, "{set}: {kind} {name}: {text}\n{manifest}");
         }
@@ -927,105 +856,90 @@ fn a_pod_restarts_only_for_changes_that_a_reload_cannot_apply() {
 #[test]
 fn wrong_values_are_refused_and_said() {
     let Some(helm) = Helm::find() else { return };
-    let table = [
-        ("litequic", "a=b", "where do requests go? Set config.origin.url"),
-        ("litequic", "replicas=two", "'/replicas'"),
-        ("litequic", "service.nodePrt=1", "'nodePrt' not allowed"),
-        ("litequic", "config.listen.wokers=2", "'wokers' not allowed"),
-        ("litequic", "config.listen.udp=x", "'udp' not allowed"),
-        ("litequic", "config.limits.max_headers=many", "'/config/limits/max_headers'"),
-        ("litequic", "kind=StatefulSet", "'/kind'"),
-        ("litequic", "certificates[0].secretName=Not_a_name", "'/certificates/0/secretName'"),
-        ("litequic", "certificates=null", "certificates"),
+    let edge = [
+        ("replicas=two", "'/replicas'"),
+        ("service.nodePrt=1", "'nodePrt' not allowed"),
+        ("config.listen.wokers=2", "'wokers' not allowed"),
+        ("config.listen.udp=x", "'udp' not allowed"),
+        ("config.limits.max_headers=many", "'/config/limits/max_headers'"),
+        ("kind=StatefulSet", "'/kind'"),
+        ("certificates[0].secretName=Not_a_name", "'/certificates/0/secretName'"),
+        ("certificates=null", "certificates"),
         (
-            "litequic",
             "config.acme[0].hosts[0]=a.test,config.acme[0].terms_agreed=true,config.acme[0].folder=/var/lib/litequic/acme",
             "config.acme[0].folder = \"/var/lib/litequic/acme\": is in no volume; expected acmeVolume.enabled or",
         ),
         (
-            "litequic",
             "acmeVolume.enabled=true,config.acme[0].hosts[0]=a.test,config.acme[0].terms_agreed=true,config.acme[0].folder=/state",
             "config.acme[0].folder = \"/state\": is in no volume; expected a folder in /var/lib/litequic",
         ),
         (
-            "litequic",
             "acmeVolume.enabled=true,acmeVolume.accessModes[0]=ReadWriteOnce",
             "acmeVolume.accessModes: pods on several nodes write the volume",
         ),
-        ("litequic", "acmeVolume.size=1 GB", "'/acmeVolume/size': value must be 'a size such as 1Gi'"),
-        ("litequic", "acmeVolume.accessModes[0]=ReadOnlyMany", "'/acmeVolume/accessModes/0'"),
-        ("litequic", "hostPort=443", "hostPort: two pods of a Deployment"),
+        ("acmeVolume.size=1 GB", "'/acmeVolume/size': value must be 'a size such as 1Gi'"),
+        ("acmeVolume.accessModes[0]=ReadOnlyMany", "'/acmeVolume/accessModes/0'"),
+        ("hostPort=443", "hostPort: two pods of a Deployment"),
         (
-            "litequic",
             "kind=DaemonSet,hostPort=443,updateStrategy.rollingUpdate.maxSurge=1",
             "updateStrategy.rollingUpdate.maxSurge: with a hostPort or hostNetwork a node has no place for a second pod",
         ),
         (
-            "litequic",
             "kind=DaemonSet,hostPort=443,updateStrategy.rollingUpdate.maxUnavailable=0",
             "updateStrategy.rollingUpdate: with maxSurge and maxUnavailable of 0 no pod is ever replaced",
         ),
-        ("litequic", "kind=DaemonSet,autoscaling.enabled=true", "autoscaling.enabled: a DaemonSet"),
-        ("litequic", "autoscaling.targetCPU=most", "'/autoscaling/targetCPU'"),
-        ("litequic", "configMap=Not_a_name", "'/configMap'"),
-        ("litequic", "secret.existingSecret=Not_a_name", "'/secret/existingSecret'"),
-        ("litequic", "secret.key=a/b", "'/secret/key'"),
+        ("kind=DaemonSet,autoscaling.enabled=true", "autoscaling.enabled: a DaemonSet"),
+        ("autoscaling.targetCPU=most", "'/autoscaling/targetCPU'"),
+        ("configMap=Not_a_name", "'/configMap'"),
+        ("secret.existingSecret=Not_a_name", "'/secret/existingSecret'"),
+        ("secret.key=a/b", "'/secret/key'"),
         (
-            "litequic",
             "secret.existingSecret=shared,config.listen.secret_file=/a",
             "config.listen.secret_file: secret.existingSecret sets it",
         ),
-        ("litequic", "kind=DaemonSet,hostPort=80,redirect=true", "redirectHostPort: is hostPort already"),
-        ("litequic", "service.type=NodePort", "service.nodePort: a Service of the type NodePort needs one"),
-        ("litequic", "service.nodePort=30443", "service.nodePort: a Service of the type ClusterIP has none"),
+        ("kind=DaemonSet,hostPort=80,redirect=true", "redirectHostPort: is hostPort already"),
+        ("service.type=NodePort", "service.nodePort: a Service of the type NodePort needs one"),
+        ("service.nodePort=30443", "service.nodePort: a Service of the type ClusterIP has none"),
         (
-            "litequic",
             "service.type=LoadBalancer,service.split=true,service.nodePort=30443",
             "service.nodePort: two Services cannot have the same one",
         ),
-        ("litequic", "kind=DaemonSet,hostNetwork=true,hostPort=443", "hostPort: with hostNetwork the pod's ports"),
+        ("kind=DaemonSet,hostNetwork=true,hostPort=443", "hostPort: with hostNetwork the pod's ports"),
         (
-            "litequic",
             "kind=DaemonSet,hostNetwork=true,hostPort=8443,redirect=true",
             "redirectHostPort: with hostNetwork the pod's ports",
         ),
-        ("litequic", "hostNetwork=true", "hostNetwork: two pods of a Deployment"),
-        ("litequic", "autoscaling.enabled=true,autoscaling.targetCPU=null", "autoscaling.enabled: without a metric"),
-        ("litequic", "service.clusterIP=None,service.type=LoadBalancer", "service.clusterIP: None is of the type"),
+        ("hostNetwork=true", "hostNetwork: two pods of a Deployment"),
+        ("autoscaling.enabled=true,autoscaling.targetCPU=null", "autoscaling.enabled: without a metric"),
+        ("service.clusterIP=None,service.type=LoadBalancer", "service.clusterIP: None is of the type"),
         (
-            "litequic",
             "service.type=LoadBalancer,service.split=true,service.clusterIP=10.96.0.9",
             "service.clusterIP: two Services cannot have the same one",
         ),
-        ("litequic", "service.healthCheckNodePort=30900", "service.healthCheckNodePort: is of the type LoadBalancer"),
+        ("service.healthCheckNodePort=30900", "service.healthCheckNodePort: is of the type LoadBalancer"),
         (
-            "litequic",
             "service.type=LoadBalancer,service.split=true,service.healthCheckNodePort=30900",
             "service.healthCheckNodePort: two Services",
         ),
         (
-            "litequic",
             "metrics.serviceMonitor.enabled=true,metrics.podMonitor.enabled=true",
             "metrics.podMonitor.enabled: metrics.serviceMonitor has every pod scraped already",
         ),
-        ("litequic", "commonLabels.app\\.kubernetes\\.io/name=a", "invalid propertyName 'app.kubernetes.io/name'"),
-        ("litequic", "dnsPolicy=Sometimes", "'/dnsPolicy'"),
-        ("litequic", "imagePullSecrets[0].names=a", "'/imagePullSecrets/0'"),
-        ("litequic", "livenessProbe.httpGet.path=/", "'httpGet' not allowed"),
-        (
-            "examples/application",
-            "litequic-sidecar.metrics.podMonitor.enabled=true",
-            "litequic-sidecar.metrics.podMonitor.selector: missing",
-        ),
-        ("examples/application", "litequic-sidecar.drain.secnds=1", "'secnds' not allowed"),
-        ("examples/application", "litequic-sidecar.config.origin.urls=1", "'urls' not allowed"),
+        ("commonLabels.app\\.kubernetes\\.io/name=a", "invalid propertyName 'app.kubernetes.io/name'"),
+        ("dnsPolicy=Sometimes", "'/dnsPolicy'"),
+        ("imagePullSecrets[0].names=a", "'/imagePullSecrets/0'"),
+        ("livenessProbe.httpGet.path=/", "'httpGet' not allowed"),
     ];
-    for (chart, set, said) in table {
-        let set = if set == "a=b" || chart != "litequic" {
-            set.replace("a=b", "replicas=1")
-        } else {
-            format!("{ORIGIN},{set}")
-        };
+    let beside = [
+        ("litequic-sidecar.metrics.podMonitor.enabled=true", "litequic-sidecar.metrics.podMonitor.selector: missing"),
+        ("litequic-sidecar.drain.secnds=1", "'secnds' not allowed"),
+        ("litequic-sidecar.config.origin.urls=1", "'urls' not allowed"),
+    ];
+    let without_origin = ("replicas=1".to_owned(), "where do requests go? Set config.origin.url");
+    let edge = edge.map(|(set, said)| (format!("{ORIGIN},{set}"), said));
+    let edge = edge.into_iter().chain([without_origin]).map(|case| ("litequic", case));
+    let beside = beside.map(|(set, said)| ("examples/application", (set.to_owned(), said)));
+    for (chart, (set, said)) in edge.chain(beside) {
         let output = helm.template(chart, &["--set", &set]);
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && stderr.contains(said), "{set}: {stderr}");

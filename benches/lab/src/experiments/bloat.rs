@@ -1,18 +1,16 @@
 //! Bufferbloat: what a bulk download does to the latency of others.
 
-use super::{Amount, Experiment, Generator, Load, Options, Task, download, few, load, more_than, no_variants, over};
+use super::{Amount, Experiment, Generator, Load, Options, Task, download, few, load, more_than, over};
 use crate::bench::load::Bulk;
 
-pub(super) const EXPERIMENT: Experiment = Experiment {
-    name: "bloat",
-    about: "How long does a small request take beside a bulk download, over 20 Mbit/s and 50 ms with a buffer of 5 \
+pub(super) const EXPERIMENT: Experiment = Experiment::new(
+    "bloat",
+    "How long does a small request take beside a bulk download, over 20 Mbit/s and 50 ms with a buffer of 5 \
             bandwidth-delay products, of which a full one adds 250 ms, and with a quarter of one, 12 ms? Alone, with the download on \
             another connection, and on its own: without `Priority`, and with `u=0`, where what the server has handed over to \
             QUIC before is in front of it.",
-    reference: None,
     tasks,
-    variants: no_variants,
-};
+);
 
 /// Bandwidth-delay products of the buffer, and the name of what is measured with it.
 const BUFFERS: [(&str, &str); 2] = [("5", "10 KB"), ("0.25", "10 KB, a short buffer")];

@@ -1,20 +1,18 @@
 //! The mix of HttpArena's profile Gateway-H3: small and large responses behind many streams, from an origin that
 //! answers some of them at once and some after a wait. benches/httparena has the entry itself.
 
-use super::{Amount, Experiment, Generator, Kind, Load, Observe, Options, Per, Task, load, no_variants, task};
+use super::{Amount, Experiment, Generator, Kind, Load, Observe, Options, Per, Task, load, task};
 use crate::bench::files::path_of;
 
-pub(super) const EXPERIMENT: Experiment = Experiment {
-    name: "gateway",
-    about: "What does a mix of responses cost, as the public board HttpArena requests it of gateways (profile Gateway-H3)? 20 paths in \
+pub(super) const EXPERIMENT: Experiment = Experiment::new(
+    "gateway",
+    "What does a mix of responses cost, as the public board HttpArena requests it of gateways (profile Gateway-H3)? 20 paths in \
             turn over 64 connections of 32 streams: 6 static files, as long as their compressed variants; 7 of JSON; 4 of a few bytes; \
             3 that wait for a database, here 2 ms. Requests a second, CPU, memory at most, p99; failures are counted, and costs are \
             those of a success. Unlike on the board static files come from the origin as well, and proxy and client have a core each: \
             rates are bounded by the client and the origin, CPU time is what can be compared.",
-    reference: None,
     tasks,
-    variants: no_variants,
-};
+);
 
 /// Bytes of static files: of the board's reset.css, components.css, app.js, vendor.js and header.html by Brotli, and
 /// of its hero.webp.

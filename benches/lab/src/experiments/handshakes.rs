@@ -1,6 +1,6 @@
 //! Handshakes: full ones, and resumed by ticket; by group of the key exchange and by chain of certificates.
 
-use super::{Amount, Chain, Experiment, Generator, Kind, Load, Options, Per, Task, load, no_variants, task};
+use super::{Amount, Chain, Experiment, Generator, Kind, Load, Options, Per, Task, load, task};
 use crate::{
     bench::load::Receiver,
     load::{Faults, Group},
@@ -11,19 +11,17 @@ const DELAY: u32 = 50; // milliseconds
 /// What a chain or a group is to be compared in.
 const FEW: [&str; 2] = ["litequic", "nginx"];
 
-pub(super) const EXPERIMENT: Experiment = Experiment {
-    name: "handshakes",
-    about: "What does a handshake cost, with a P-256 certificate and 16 in flight at a time? Then with a ticket, where the \
+pub(super) const EXPERIMENT: Experiment = Experiment::new(
+    "handshakes",
+    "What does a handshake cost, with a P-256 certificate and 16 in flight at a time? Then with a ticket, where the \
             server resumes sessions (*resumed* tells how many it did). Then with clients that offer X25519MLKEM768 alone, which \
             browsers offer first; without, X25519 is agreed on. Then by group and chain, which are as long as Let's Encrypt's. \
             Bytes and datagrams are those of a connection that is closed as soon as it is confirmed, with the server's \
             settings and its ticket. With 50 ms to the client a handshake is confirmed after 100 ms, and after \
             150 ms if the server had to wait for the client to prove its address: more than three times what the client had sent \
             (RFC 9000 §8.1).",
-    reference: None,
     tasks,
-    variants: no_variants,
-};
+);
 
 fn tasks(options: &Options) -> Vec<Task> {
     let full = |name: &str, handshakes: u64, delay: u32, resume: bool| {

@@ -1,17 +1,15 @@
 //! Memory that an idle connection holds.
 
-use super::{Amount, Experiment, Generator, Load, Observe, Options, Per, Task, load, no_variants, task};
+use super::{Amount, Experiment, Generator, Load, Observe, Options, Per, Task, load, task};
 
-pub(super) const EXPERIMENT: Experiment = Experiment {
-    name: "idle",
-    about: "How much memory does an open, idle connection hold? The server's memory (PSS of all its processes) while \
+pub(super) const EXPERIMENT: Experiment = Experiment::new(
+    "idle",
+    "How much memory does an open, idle connection hold? The server's memory (PSS of all its processes) while \
             connections are held and it does nothing, less what it was before, a connection; what handshakes needed and \
             gave back to the allocator counts as well. Kernel memory does not. *At the most* is at any time, also when \
             each is asked for an object at the end.",
-    reference: None,
     tasks,
-    variants: no_variants,
-};
+);
 
 fn tasks(options: &Options) -> Vec<Task> {
     let counts: &[u32] = if options.quick { &[50] } else { &[1_000, 10_000] };

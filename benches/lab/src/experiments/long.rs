@@ -1,19 +1,16 @@
 //! Long and fast paths: one download, from its start and after slow start; one upload after slow start.
 
 use super::{
-    Amount, Experiment, Load, Options, QUICK_CUT, ROUNDS, Task, download, few, load, more_than, no_variants, over,
-    with_everyone,
+    Amount, Experiment, Load, Options, QUICK_CUT, ROUNDS, Task, download, few, load, more_than, over, with_everyone,
 };
 
-pub(super) const EXPERIMENT: Experiment = Experiment {
-    name: "long",
-    about: "How fast is one download over a path with a large bandwidth-delay product? Mbit/s of the body in seconds 5 to 20, \
+pub(super) const EXPERIMENT: Experiment = Experiment::new(
+    "long",
+    "How fast is one download over a path with a large bandwidth-delay product? Mbit/s of the body in seconds 5 to 20, \
             and from the start. The bottleneck buffers 1 bandwidth-delay product. In two cells contenders also *tuned*, and with \
             other clients than the lab's own. And how fast is one upload, in seconds 4 to 10?",
-    reference: None,
     tasks,
-    variants: no_variants,
-};
+);
 
 fn tasks(options: &Options) -> Vec<Task> {
     let (rates, rtts): (&[u64], &[u32]) = if options.quick { (&[100], &[50]) } else { (&[100, 500], &[50, 100, 200]) };

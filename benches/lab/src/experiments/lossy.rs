@@ -1,17 +1,15 @@
 //! Paths that do not keep still: loss, blackouts, changes of rate, lost ACKs, reordering, asymmetry.
 
-use super::{Amount, Experiment, Options, QUICK_CUT, Task, download, few, more_than, no_variants, over};
+use super::{Amount, Experiment, Options, QUICK_CUT, Task, download, few, more_than, over};
 
-pub(super) const EXPERIMENT: Experiment = Experiment {
-    name: "lossy",
-    about: "What is left of one download when the path loses packets at random or in bursts of five, is cut for a while, \
+pub(super) const EXPERIMENT: Experiment = Experiment::new(
+    "lossy",
+    "What is left of one download when the path loses packets at random or in bursts of five, is cut for a while, \
             becomes 25 times slower, loses ACKs, reorders, or has a hundredth of the rate for ACKs? Mbit/s of the body at \
             50 ms, over 5 seconds where nothing changes. A blackout begins after 2 seconds of 5 (1 s) or 10 (5 s); the step \
             comes after 3 of 8.",
-    reference: None,
     tasks,
-    variants: no_variants,
-};
+);
 
 /// Group, name, path beside `rtt=50ms`, seconds.
 const CELLS: [(&str, &str, &str, f64); 12] = [

@@ -1,20 +1,17 @@
 //! Many downloads that share a link: what a server on the internet pays, and how the link is shared.
 
 use super::{
-    Amount, Experiment, Generator, Kind, Load, Options, QUICK_CUT, Task, acks, download, few, more_than, no_variants,
-    over,
+    Amount, Experiment, Generator, Kind, Load, Options, QUICK_CUT, Task, acks, download, few, more_than, over,
 };
 
-pub(super) const EXPERIMENT: Experiment = Experiment {
-    name: "many",
-    about: "What do many downloads cost that share one link, and how evenly do they share it? CPU s/GB, wakes and sends a MB; \
+pub(super) const EXPERIMENT: Experiment = Experiment::new(
+    "many",
+    "What do many downloads cost that share one link, and how evenly do they share it? CPU s/GB, wakes and sends a MB; \
             Jain's index of the bytes that the link delivered to each (1: all the same). Clients that acknowledge every \
             second packet, every tenth, and (`auto`) those that support ACK_FREQUENCY. The bottleneck buffers \
             1 bandwidth-delay product.",
-    reference: None,
     tasks,
-    variants: no_variants,
-};
+);
 
 fn tasks(options: &Options) -> Vec<Task> {
     let mut tasks = Vec::new();

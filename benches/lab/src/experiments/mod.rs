@@ -61,83 +61,109 @@ use std::{
     path::{Path, PathBuf},
 };
 
+/// Declares the experiments that answer with tasks, each with its command, in the order of `all`.
+macro_rules! experiments {
+    ($($(#[$help:meta])* $name:ident => $experiment:path,)*) => {
+        /// The command of one experiment.
+        #[derive(Subcommand)]
+        pub(crate) enum One {
+            $($(#[$help])* $name(Options),)*
+        }
+
+        impl One {
+            fn experiment(self) -> (Options, &'static Experiment) {
+                match self {
+                    $(Self::$name(options) => (options, &$experiment),)*
+                }
+            }
+        }
+
+        const EXPERIMENTS: &[&Experiment] = &[$(&$experiment),*];
+    };
+}
+
+experiments! {
+    /// CPU a GB and a request, of litequic and its peers: large bodies, small objects, uploads.
+    Peers => peers::EXPERIMENT,
+    /// What each of litequic's switches brings, from plain to everything, at 2, 10 and 100 packets an ACK and `auto`.
+    Ladder => ladder::EXPERIMENT,
+    /// Datagrams and ACK frames that litequic receives at once, as load grows.
+    Batch => batch::EXPERIMENT,
+    /// Where CPU time goes, by part (perf).
+    Profile => profile::EXPERIMENT,
+    /// Packets wrongly declared lost, and round-trip times, with litequic's mechanisms on and off.
+    Recovery => recovery::EXPERIMENT,
+    /// One and two workers; from 1 connection to 10,000.
+    Scale => scale::EXPERIMENT,
+    /// System calls a MB, by name (strace).
+    Syscalls => syscalls::EXPERIMENT,
+    /// Time to last byte, from 80 KB to 80 MB.
+    Ttlb => ttlb::EXPERIMENT,
+    /// CPU a handshake, and handshakes a second.
+    Handshakes => handshakes::EXPERIMENT,
+    /// What TLS to the origin costs.
+    Origins => origins::EXPERIMENT,
+    /// Memory an idle connection.
+    Idle => idle::EXPERIMENT,
+    /// What sealing and sending cost with no protocol at all.
+    Floor => floor::EXPERIMENT,
+    /// Goodput, drops and bursts in front of shallow buffers.
+    Shallow => shallow::EXPERIMENT,
+    /// One long download over long and fast paths.
+    Long => long::EXPERIMENT,
+    /// Time to last byte of small bodies over paths.
+    Short => short::EXPERIMENT,
+    /// Latency of a small request beside a bulk download.
+    Bloat => bloat::EXPERIMENT,
+    /// Loss, blackouts, changes of rate, reordering, asymmetry.
+    Lossy => lossy::EXPERIMENT,
+    /// Many downloads that share a link: fairness, CPU, wakes.
+    Many => many::EXPERIMENT,
+    /// A few downloads over slow links: CPU, wakes.
+    Slow => slow::EXPERIMENT,
+    /// One download beside one of kernel TCP with CUBIC: who gets how much of a bottleneck.
+    Fairness => fairness::EXPERIMENT,
+    /// Whether congestion control behaves as the kernel's: envelopes of delay and throughput.
+    Conformance => conformance::EXPERIMENT,
+    /// Whether that measure sees what it should.
+    Validation => conformance::VALIDATION,
+    /// Memory a download, fast and slow.
+    Readers => readers::EXPERIMENT,
+    /// Goodput at 2 and 100 packets an ACK, and with ACK_FREQUENCY, over a grid of paths.
+    Thresholds => thresholds::EXPERIMENT,
+    /// Goodput over a fixed congestion window, at 2 and 100 packets an ACK.
+    Window => window::EXPERIMENT,
+    /// ACKs a receive call over the link's rate.
+    Receives => receives::EXPERIMENT,
+    /// What each mechanism saves over a path that many downloads share.
+    Mechanisms => mechanisms::EXPERIMENT,
+    /// Time to last byte by s2n-quic's I/O, epoll and io_uring.
+    Thesis => thesis::EXPERIMENT,
+    /// Viewers of adaptive video that a server with little CPU time satisfies.
+    Viewers => viewers::EXPERIMENT,
+    /// Emulated viewers beside dash.js in Chromium, over the same paths.
+    Players => players::EXPERIMENT,
+    /// A mix of small and large responses behind 64 connections of 32 streams, as on a public board of gateways.
+    Gateway => gateway::EXPERIMENT,
+    /// Bursts in which datagrams leave.
+    Wire => wire::EXPERIMENT,
+    /// A download of a client on the same machine or network, whose socket has the kernel's default size.
+    Near => near::EXPERIMENT,
+    /// What a download costs the client, and how fast it is, by HTTP/2 and HTTP/3 over a fast link.
+    Downloads => downloads::EXPERIMENT,
+}
+
 /// The experiments' commands.
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// CPU a GB and a request, of litequic and its peers: large bodies, small objects, uploads.
-    Peers(Options),
-    /// What each of litequic's switches brings, from plain to everything, at 2, 10 and 100 packets an ACK and `auto`.
-    Ladder(Options),
-    /// Datagrams and ACK frames that litequic receives at once, as load grows.
-    Batch(Options),
-    /// Where CPU time goes, by part (perf).
-    Profile(Options),
-    /// Packets wrongly declared lost, and round-trip times, with litequic's mechanisms on and off.
-    Recovery(Options),
-    /// One and two workers; from 1 connection to 10,000.
-    Scale(Options),
-    /// System calls a MB, by name (strace).
-    Syscalls(Options),
-    /// Time to last byte, from 80 KB to 80 MB.
-    Ttlb(Options),
-    /// CPU a handshake, and handshakes a second.
-    Handshakes(Options),
-    /// What TLS to the origin costs.
-    Origins(Options),
-    /// Memory an idle connection.
-    Idle(Options),
-    /// What sealing and sending cost with no protocol at all.
-    Floor(Options),
-    /// A mix of small and large responses behind 64 connections of 32 streams, as on a public board of gateways.
-    Gateway(Options),
-    /// Bursts in which datagrams leave.
-    Wire(Options),
-    /// Goodput, drops and bursts in front of shallow buffers.
-    Shallow(Options),
-    /// One long download over long and fast paths.
-    Long(Options),
-    /// Time to last byte of small bodies over paths.
-    Short(Options),
-    /// Latency of a small request beside a bulk download.
-    Bloat(Options),
-    /// Loss, blackouts, changes of rate, reordering, asymmetry.
-    Lossy(Options),
-    /// Many downloads that share a link: fairness, CPU, wakes.
-    Many(Options),
-    /// A few downloads over slow links: CPU, wakes.
-    Slow(Options),
-    /// A download of a client on the same machine or network, whose socket has the kernel's default size.
-    Near(Options),
-    /// What a download costs the client, and how fast it is, by HTTP/2 and HTTP/3 over a fast link.
-    Downloads(Options),
-    /// One download beside one of kernel TCP with CUBIC: who gets how much of a bottleneck.
-    Fairness(Options),
-    /// Whether congestion control behaves as the kernel's: envelopes of delay and throughput.
-    Conformance(Options),
-    /// Whether that measure sees what it should.
-    Validation(Options),
-    /// Memory a download, fast and slow.
-    Readers(Options),
-    /// Goodput at 2 and 100 packets an ACK, and with ACK_FREQUENCY, over a grid of paths.
-    Thresholds(Options),
-    /// Goodput over a fixed congestion window, at 2 and 100 packets an ACK.
-    Window(Options),
-    /// ACKs a receive call over the link's rate.
-    Receives(Options),
-    /// What each mechanism saves over a path that many downloads share.
-    Mechanisms(Options),
-    /// Time to last byte by s2n-quic's I/O, epoll and io_uring.
-    Thesis(Options),
+    #[command(flatten)]
+    One(One),
     /// What an honest client sees while others attack.
     Attacks(attacks::AttackOptions),
     /// What an honest client sees while others attack from 1 to 1,000 addresses.
     Sources(sources::SourcesOptions),
     /// Failures of requests of which one address has up to 10,000 in flight.
     Inflight(Options),
-    /// Viewers of adaptive video that a server with little CPU time satisfies.
-    Viewers(Options),
-    /// Emulated viewers beside dash.js in Chromium, over the same paths.
-    Players(Options),
     /// Those over paths, one after the other.
     Paths(Options),
     /// Those that repeat the papers' measurements, one after the other.
@@ -179,43 +205,12 @@ struct Experiment {
     variants: fn() -> Result<Vec<Variant>>,
 }
 
-/// In the order of `all`.
-const EXPERIMENTS: [&Experiment; 34] = [
-    &peers::EXPERIMENT,
-    &ladder::EXPERIMENT,
-    &batch::EXPERIMENT,
-    &profile::EXPERIMENT,
-    &recovery::EXPERIMENT,
-    &scale::EXPERIMENT,
-    &syscalls::EXPERIMENT,
-    &ttlb::EXPERIMENT,
-    &handshakes::EXPERIMENT,
-    &origins::EXPERIMENT,
-    &idle::EXPERIMENT,
-    &floor::EXPERIMENT,
-    &shallow::EXPERIMENT,
-    &long::EXPERIMENT,
-    &short::EXPERIMENT,
-    &bloat::EXPERIMENT,
-    &lossy::EXPERIMENT,
-    &many::EXPERIMENT,
-    &slow::EXPERIMENT,
-    &fairness::EXPERIMENT,
-    &conformance::EXPERIMENT,
-    &conformance::VALIDATION,
-    &readers::EXPERIMENT,
-    &thresholds::EXPERIMENT,
-    &window::EXPERIMENT,
-    &receives::EXPERIMENT,
-    &mechanisms::EXPERIMENT,
-    &thesis::EXPERIMENT,
-    &viewers::EXPERIMENT,
-    &players::EXPERIMENT,
-    &gateway::EXPERIMENT,
-    &wire::EXPERIMENT,
-    &near::EXPERIMENT,
-    &downloads::EXPERIMENT,
-];
+impl Experiment {
+    /// One in which the contenders take part as they come, compared as the command line says.
+    const fn new(name: &'static str, about: &'static str, tasks: fn(&Options) -> Vec<Task>) -> Self {
+        Self { name, about, reference: None, tasks, variants: || Ok(Vec::new()) }
+    }
+}
 
 /// Those over emulated paths that a night is for.
 const OVER_PATHS: [&Experiment; 7] = [
@@ -245,47 +240,19 @@ const ATTACKS: [(&str, Conduct); 3] = [
 /// Runs a command.
 pub(crate) fn run(command: Command) -> Result<()> {
     let is_all = matches!(command, Command::All(_));
+    let one;
     let (options, experiments): (Options, &[&Experiment]) = match command {
-        Command::Peers(options) => (options, &[&peers::EXPERIMENT]),
-        Command::Ladder(options) => (options, &[&ladder::EXPERIMENT]),
-        Command::Batch(options) => (options, &[&batch::EXPERIMENT]),
-        Command::Profile(options) => (options, &[&profile::EXPERIMENT]),
-        Command::Recovery(options) => (options, &[&recovery::EXPERIMENT]),
-        Command::Scale(options) => (options, &[&scale::EXPERIMENT]),
-        Command::Syscalls(options) => (options, &[&syscalls::EXPERIMENT]),
-        Command::Ttlb(options) => (options, &[&ttlb::EXPERIMENT]),
-        Command::Handshakes(options) => (options, &[&handshakes::EXPERIMENT]),
-        Command::Origins(options) => (options, &[&origins::EXPERIMENT]),
-        Command::Idle(options) => (options, &[&idle::EXPERIMENT]),
-        Command::Floor(options) => (options, &[&floor::EXPERIMENT]),
-        Command::Shallow(options) => (options, &[&shallow::EXPERIMENT]),
-        Command::Long(options) => (options, &[&long::EXPERIMENT]),
-        Command::Short(options) => (options, &[&short::EXPERIMENT]),
-        Command::Bloat(options) => (options, &[&bloat::EXPERIMENT]),
-        Command::Lossy(options) => (options, &[&lossy::EXPERIMENT]),
-        Command::Many(options) => (options, &[&many::EXPERIMENT]),
-        Command::Slow(options) => (options, &[&slow::EXPERIMENT]),
-        Command::Near(options) => (options, &[&near::EXPERIMENT]),
-        Command::Downloads(options) => (options, &[&downloads::EXPERIMENT]),
-        Command::Fairness(options) => (options, &[&fairness::EXPERIMENT]),
-        Command::Conformance(options) => (options, &[&conformance::EXPERIMENT]),
-        Command::Validation(options) => (options, &[&conformance::VALIDATION]),
-        Command::Readers(options) => (options, &[&readers::EXPERIMENT]),
-        Command::Thresholds(options) => (options, &[&thresholds::EXPERIMENT]),
-        Command::Window(options) => (options, &[&window::EXPERIMENT]),
-        Command::Receives(options) => (options, &[&receives::EXPERIMENT]),
-        Command::Mechanisms(options) => (options, &[&mechanisms::EXPERIMENT]),
-        Command::Thesis(options) => (options, &[&thesis::EXPERIMENT]),
-        Command::Gateway(options) => (options, &[&gateway::EXPERIMENT]),
-        Command::Wire(options) => (options, &[&wire::EXPERIMENT]),
-        Command::Players(options) => (options, &[&players::EXPERIMENT]),
-        Command::Viewers(options) => (options, &[&viewers::EXPERIMENT]),
+        Command::One(command) => {
+            let (options, experiment) = command.experiment();
+            one = [experiment];
+            (options, &one)
+        }
         Command::Attacks(arguments) => return attacks::run(arguments),
         Command::Sources(arguments) => return sources::run(arguments),
         Command::Inflight(options) => return inflight::run(options),
         Command::Paths(options) => (options, &OVER_PATHS),
         Command::Papers(options) => (options, &OF_THE_PAPERS),
-        Command::All(options) => (options, &EXPERIMENTS),
+        Command::All(options) => (options, EXPERIMENTS),
         Command::Report { folder, against: Some(then), .. } => return print(&report::against(&folder, &then)?),
         Command::Report { folder, from, out, summary, plots, against: None } => {
             let beside = from.first().and_then(|file| file.parent()).map(Path::to_owned);
@@ -421,10 +388,6 @@ fn steps(text: &str) -> Result<Vec<Variant>> {
 /// How an experiment's variants are called.
 fn names(variants: Result<Vec<Variant>>) -> Vec<String> {
     variants.unwrap_or_default().into_iter().map(|variant| variant.name).collect()
-}
-
-fn no_variants() -> Result<Vec<Variant>> {
-    Ok(Vec::new())
 }
 
 /// litequic over io_uring, beside litequic as it comes.

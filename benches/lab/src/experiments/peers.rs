@@ -1,20 +1,16 @@
 //! litequic beside its peers: CPU a GB and a request. Each figure saturated and not; downloads at exact ACK thresholds,
 //! and with h2load, which acknowledges so seldom that ACKs cost nothing.
 
-use super::{
-    Amount, Experiment, Generator, Http, Kind, Load, Options, Per, Task, acks, large, load, no_variants, task,
-};
+use super::{Amount, Experiment, Generator, Http, Kind, Load, Options, Per, Task, acks, large, load, task};
 
-pub(super) const EXPERIMENT: Experiment = Experiment {
-    name: "peers",
-    about: "What does an HTTP/3 proxy cost, one worker on one core, in front of the same origin? Large bodies at 2 and 10 \
+pub(super) const EXPERIMENT: Experiment = Experiment::new(
+    "peers",
+    "What does an HTTP/3 proxy cost, one worker on one core, in front of the same origin? Large bodies at 2 and 10 \
             packets an ACK (as browsers do), at 100, and as h2load acknowledges; small objects; uploads. *nginx-h1*, over \
             HTTP/1.1 and TLS, is the ceiling; *floor* has no protocol at all. Then what a user gets: contenders with their defaults, \
             over each protocol; requests that fail are counted, and costs are those of a success.",
-    reference: None,
     tasks,
-    variants: no_variants,
-};
+);
 
 fn tasks(options: &Options) -> Vec<Task> {
     let generators = |thresholds: &[&str]| -> Vec<Generator> {

@@ -1,16 +1,14 @@
 //! Where CPU time goes, by part. Runs of its own: sampling costs.
 
-use super::{Experiment, Generator, Kind, Observe, Options, Per, Task, acks, large, no_variants, task};
+use super::{Experiment, Generator, Kind, Observe, Options, Per, Task, acks, large, task};
 
-pub(super) const EXPERIMENT: Experiment = Experiment {
-    name: "profile",
-    about: "Where does the CPU time of large bodies go? Samples of perf's cpu-clock by part: what the kernel does on the way \
+pub(super) const EXPERIMENT: Experiment = Experiment::new(
+    "profile",
+    "Where does the CPU time of large bodies go? Samples of perf's cpu-clock by part: what the kernel does on the way \
             of a call counts to that call; in user space the innermost function's name decides, so that inlined code \
             counts to its caller and *rest* is what names do not tell.",
-    reference: None,
     tasks,
-    variants: no_variants,
-};
+);
 
 fn tasks(options: &Options) -> Vec<Task> {
     ["2", "10"]

@@ -1,18 +1,14 @@
 //! Memory that downloads hold, of clients that are near, far, and slow.
 
-use super::{
-    Amount, Experiment, Kind, Load, Observe, Options, Per, QUICK_CUT, Task, download, few, more_than, no_variants, over,
-};
+use super::{Amount, Experiment, Kind, Load, Observe, Options, Per, QUICK_CUT, Task, download, few, more_than, over};
 
-pub(super) const EXPERIMENT: Experiment = Experiment {
-    name: "readers",
-    about: "How much memory does a download hold? The server's memory (PSS of all its processes) at the most, less what it was before, a \
+pub(super) const EXPERIMENT: Experiment = Experiment::new(
+    "readers",
+    "How much memory does a download hold? The server's memory (PSS of all its processes) at the most, less what it was before, a \
             download. 1,000 fast ones share 500 Mbit/s, each slow one has a hundredth of that: 5 kbit/s. Kernel memory does not \
             count.",
-    reference: None,
     tasks,
-    variants: no_variants,
-};
+);
 
 fn tasks(options: &Options) -> Vec<Task> {
     let (seconds, beginning) = if options.quick { QUICK_CUT } else { (20.0, 5.0) };

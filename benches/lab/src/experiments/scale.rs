@@ -1,17 +1,15 @@
 //! More workers, and more connections.
 
-use super::{Amount, Experiment, Generator, Kind, Load, Options, Per, Task, large, load, no_variants, task};
+use super::{Amount, Experiment, Generator, Kind, Load, Options, Per, Task, large, load, task};
 
-pub(super) const EXPERIMENT: Experiment = Experiment {
-    name: "scale",
-    about: "What do a second worker and many connections change? With two workers the server shares both cores with client \
+pub(super) const EXPERIMENT: Experiment = Experiment::new(
+    "scale",
+    "What do a second worker and many connections change? With two workers the server shares both cores with client \
             and origin, so only its cost is comparable, not the rate. Connections: small objects, each on one of 1 to \
             10,000 connections. Beside idle connections: large bodies over four connections, while as many as told are \
             open and idle.",
-    reference: None,
     tasks,
-    variants: no_variants,
-};
+);
 
 fn tasks(options: &Options) -> Vec<Task> {
     let mut tasks = Vec::new();

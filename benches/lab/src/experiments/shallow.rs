@@ -1,17 +1,15 @@
 //! Shallow buffers: goodput of one download, what the bottleneck drops, and in what bursts packets reach it.
 
-use super::{Amount, Experiment, Options, Task, download, few, no_variants, over, with_everyone};
+use super::{Amount, Experiment, Options, Task, download, few, over, with_everyone};
 
-pub(super) const EXPERIMENT: Experiment = Experiment {
-    name: "shallow",
-    about: "How much of a path does one download get whose bottleneck buffers little? Mbit/s of the body; packets dropped at \
+pub(super) const EXPERIMENT: Experiment = Experiment::new(
+    "shallow",
+    "How much of a path does one download get whose bottleneck buffers little? Mbit/s of the body; packets dropped at \
             the bottleneck; packets a burst, of those that reach it within 100 µs of each other. Buffers of 0.25, 0.5 and \
             1 bandwidth-delay product. *h1-cubic* and *h1-bbr* are nginx over TCP. In two cells contenders also *tuned*, and \
             with other clients than the lab's own.",
-    reference: None,
     tasks,
-    variants: no_variants,
-};
+);
 
 /// Length of a download, in seconds of the path's rate.
 const SECONDS: u64 = 2;

@@ -1,16 +1,14 @@
 //! Short transfers: the time to last byte of bodies that slow start decides about.
 
-use super::{Amount, Experiment, Load, Options, Task, download, few, load, no_variants, over};
+use super::{Amount, Experiment, Load, Options, Task, download, few, load, over};
 use crate::bench::load::size;
 
-pub(super) const EXPERIMENT: Experiment = Experiment {
-    name: "short",
-    about: "How long until the last byte of a small body? One request at a time: the *first* of each of three connections, \
+pub(super) const EXPERIMENT: Experiment = Experiment::new(
+    "short",
+    "How long until the last byte of a small body? One request at a time: the *first* of each of three connections, \
             after its handshake, and the *later* one of each. Medians of a run, µs.",
-    reference: None,
     tasks,
-    variants: no_variants,
-};
+);
 
 const CONNECTIONS: u32 = 3;
 /// Later ones are as many as first ones.

@@ -1,18 +1,14 @@
 //! A few downloads over slow links: what most servers have most of the time.
 
-use super::{
-    Amount, Experiment, Generator, Kind, Load, Options, QUICK_CUT, Task, acks, download, more_than, no_variants, over,
-};
+use super::{Amount, Experiment, Generator, Kind, Load, Options, QUICK_CUT, Task, acks, download, more_than, over};
 
-pub(super) const EXPERIMENT: Experiment = Experiment {
-    name: "slow",
-    about: "What do a few downloads over a slow link cost? CPU s/GB, wakes and sends a MB, goodput, and what the bottleneck \
+pub(super) const EXPERIMENT: Experiment = Experiment::new(
+    "slow",
+    "What do a few downloads over a slow link cost? CPU s/GB, wakes and sends a MB, goodput, and what the bottleneck \
             drops, whose buffer is half or one bandwidth-delay product. Clients that acknowledge every second packet, as curl \
             does.",
-    reference: None,
     tasks,
-    variants: no_variants,
-};
+);
 
 /// Mbit/s, milliseconds, and bandwidth-delay products of the buffer.
 const PATHS: [(u64, u32, f64); 8] = [

@@ -1,17 +1,15 @@
 //! The wire: in what bursts datagrams of one download leave, beside other servers.
 
-use super::{Amount, Experiment, Options, Task, download, no_variants, over};
+use super::{Amount, Experiment, Options, Task, download, over};
 
-pub(super) const EXPERIMENT: Experiment = Experiment {
-    name: "wire",
-    about: "In what bursts do the datagrams of one download leave? Of those that reach the bottleneck within 100 µs of each other, and \
+pub(super) const EXPERIMENT: Experiment = Experiment::new(
+    "wire",
+    "In what bursts do the datagrams of one download leave? Of those that reach the bottleneck within 100 µs of each other, and \
             within 1 ms, how many come together, as *QUIC Steps: Evaluating Pacing Strategies in QUIC Implementations* (CoNEXT 2025) \
             asks. A buffer of one bandwidth-delay product. A burst costs less CPU time and fills buffers; packets dropped and Mbit/s \
             are beside it.",
-    reference: None,
     tasks,
-    variants: no_variants,
-};
+);
 
 /// Length of a download, in seconds of the path's rate.
 const SECONDS: u64 = 5;

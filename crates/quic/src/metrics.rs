@@ -87,13 +87,18 @@ metrics! {
         Counter("packets_lost", "1-RTT packets declared lost, except probes of the path's MTU.") { packets_lost }
         Counter(
             "congestion_reductions_undone",
-            "Reductions of a congestion window that were reverted: all packets declared lost arrived after all."
+            "Reductions of a congestion window that were reverted: packets declared lost arrived after all."
         ) {
             reductions_undone "CUBIC only. The path reorders packets.",
         }
+        Counter(
+            "reductions_awaited",
+            "Packets declared lost on a path that reorders: the reduction of the congestion window waited for them."
+        ) {
+            reductions_awaited "CUBIC only. Compare with `litequic_spurious_losses_total`: most of them arrive.",
+        }
         Counter("spurious_losses", "Packets declared lost that their client acknowledged later.") {
-            spurious_losses "The path reorders packets, or its delay jumps. Each packet cost a retransmission, and \
-                             reduced the rate.",
+            spurious_losses "The path reorders packets, or its delay jumps. Each packet cost a retransmission.",
         }
         Counter(
             "mtu_probes_lost",

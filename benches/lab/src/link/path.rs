@@ -14,8 +14,8 @@ const LEAST_BUFFER: u64 = 3_000; // bytes
 /// A packet that is held back comes so much later.
 const HOLD: Duration = Duration::from_millis(5);
 
-const KEYS: [&str; 11] =
-    ["rate", "rtt", "buffer", "loss", "burst", "bad", "jitter", "reorder", "hold", "duplicate", "ce"];
+const KEYS: [&str; 12] =
+    ["rate", "rtt", "buffer", "loss", "burst", "bad", "jitter", "reorder", "hold", "duplicate", "above", "ce"];
 /// Of the whole path, not of a direction.
 const WHOLE: [&str; 2] = ["super", "gro"];
 
@@ -120,6 +120,7 @@ fn direction<'a>(get: &dyn Fn(&str) -> Option<&'a str>, rtt: Duration) -> Result
             hold: time("hold")?.unwrap_or(HOLD),
         },
         duplicate: chance("duplicate")?.unwrap_or(0.0),
+        faults_above: size("above")?.unwrap_or(0),
         mark_above: size("ce")?,
     })
 }
@@ -211,7 +212,8 @@ mod tests {
 
     #[test]
     fn a_direction_can_have_keys_of_its_own() {
-        let path = path("rate=100M,up.rate=1M,rtt=50ms,up.loss=2%,up.burst=4,up.buffer=20kB,ce=10kB");
+        let path = path("rate=100M,up.rate=1M,rtt=50ms,up.loss=2%,up.burst=4,up.buffer=20kB,above=1440,ce=10kB");
+        assert_eq!((path.down.faults_above, path.up.faults_above), (1_440, 0));
         assert_eq!(path.up.bottleneck, Some((Rate::constant(1_000_000).unwrap(), 20_000)));
         assert_eq!((limit(&path.down), path.down.mark_above, path.up.mark_above), (625_000, Some(10_000), None));
         assert_eq!((path.up.loss.mean, path.up.loss.burst, path.down.loss), (0.02, 4.0, LossParameters::NONE));

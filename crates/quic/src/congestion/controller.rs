@@ -8,10 +8,14 @@ use super::{
     near_limit::NearLimit,
     pacer::{Pacer, SentPacket},
     published::{PublishedState, PublisherTap, SLOW_START_GAIN},
+    reordering_window::{LostPacket, ReorderingWindow},
     rtt::current_rtt,
     undoable_reduction::UndoableReduction,
 };
-use crate::io::{Moderation, longest_turn};
+use crate::{
+    io::{Moderation, longest_turn},
+    wire::frame::NumberRange,
+};
 use litequic_config::Congestion;
 use num_rational::Ratio;
 use s2n_quic::provider::congestion_controller::{
@@ -58,6 +62,8 @@ pub(crate) struct Controller {
     slow_start_resumptions: u8,
     /// Last reduction of CUBIC's window, while undoing it is possible.
     reduction: Option<Box<UndoableReduction<SavedState>>>,
+    /// Packets declared lost that may arrive, and the wait of a reduction for them.
+    reordering: ReorderingWindow,
     moderation: Moderation,
     feedback: Arc<PathFeedback>,
 }
@@ -111,6 +117,7 @@ impl Controller {
             round_trip: Duration::ZERO,
             slow_start_resumptions: MAX_SLOW_START_RESUMPTIONS,
             reduction: None,
+            reordering: ReorderingWindow::default(),
             moderation,
             feedback,
         }
@@ -133,28 +140,67 @@ impl Controller {
         self.congestion_window().saturating_sub(self.bytes_in_flight())
     }
 
-    /// CUBIC's window was reduced; undoing the reduction restores the state `before`.
-    fn on_reduced(&mut self, before: Option<SavedState>, now: Timestamp) {
-        let (earlier, rtt) = (self.reduction.take(), self.round_trip);
-        let undo =
-            |before| Box::new(UndoableReduction::from_reduction(earlier.map(|earlier| *earlier), before, now, rtt));
-        self.reduction = before.map(undo);
-        self.buffer.on_congestion();
+    /// `packet` is lost, and no reduction of CUBIC's window waits for it. `lost_bytes` of it count as in flight.
+    fn on_lost<Pub: Publisher>(
+        &mut self,
+        lost_bytes: u32,
+        packet: LostPacket,
+        persistent: bool,
+        now: Timestamp,
+        publisher: &mut Pub,
+    ) {
+        let before = self.save_state();
+        let Algorithm::Cubic(cubic) = &mut self.algorithm else { return };
+        let reduced = cubic.on_packet_lost(lost_bytes, packet.sent, persistent, now);
+        self.published.publish_cubic(cubic, SlowStartExitCause::PacketLoss, publisher);
+        if reduced {
+            self.near.on_loss();
+            self.reordering.on_reduced();
+            let (earlier, rtt) = (self.reduction.take().map(|earlier| *earlier), self.round_trip);
+            let undo = |before| Box::new(UndoableReduction::from_reduction(earlier, before, packet.declared_lost, rtt));
+            // Persistent congestion is never undone.
+            self.reduction = before.filter(|_| !persistent).map(undo);
+            self.buffer.on_congestion();
+        }
+        self.pacer.limit_burst(self.buffer.burst_limit());
     }
 
-    /// `packets` packets that were declared lost have arrived.
+    /// An acknowledgement came while packets are missing that were declared lost; `arrived` are those that it reports.
     #[cold]
     #[inline(never)]
-    fn on_spurious_losses(&mut self, packets: u32, now: Timestamp) {
-        let round_trip = self.round_trip;
-        if self.reduction.as_mut().is_some_and(|undo| undo.on_arrived(packets, now, round_trip)) {
+    fn review_missing<Pub: Publisher>(
+        &mut self,
+        arrived: &[NumberRange],
+        rtt: &RttEstimator,
+        now: Timestamp,
+        publisher: &mut Pub,
+    ) {
+        self.name_missing();
+        let is_late = self.reordering.on_arrived(arrived, now, self.round_trip);
+        let wait = self.reordering.wait(rtt.min_rtt(), rtt.smoothed_rtt());
+        let is_spurious = |reduction: &UndoableReduction<_>| {
+            let since = reduction.declared_lost();
+            reduction.may_be_spurious(now, self.round_trip) && !self.reordering.is_overdue(since, wait, now)
+        };
+        if is_late && self.reduction.as_deref().is_some_and(is_spurious) {
             self.undo_reduction();
+        }
+        while let Some(packet) = self.reordering.next_overdue(wait, now) {
+            self.on_lost(0, packet, false, now, publisher);
+        }
+    }
+
+    /// Sets the number of the packet that was declared lost last: it is known after s2n-quic's call for that packet.
+    fn name_missing(&mut self) {
+        if let Some(number) = self.feedback.take_lost_number() {
+            self.reordering.set_number(number);
         }
     }
 
     /// Undoes CUBIC's reduction, which was spurious. The window's growth since then is lost.
     fn undo_reduction(&mut self) {
         let (Some(undo), Algorithm::Cubic(cubic)) = (self.reduction.take(), &mut self.algorithm) else { return };
+        let since = undo.declared_lost();
         let SavedState { cubic: before, buffer } = undo.into_saved();
         let slow_start = before.is_slow_start();
         if before.window_bytes() <= cubic.window_bytes() || (slow_start && self.slow_start_resumptions == 0) {
@@ -162,6 +208,7 @@ impl Controller {
         }
         self.slow_start_resumptions -= u8::from(slow_start);
         cubic.restore_state(before);
+        self.reordering.on_undone(since);
         (self.published.slow_start, self.buffer) = (slow_start, buffer);
         self.feedback.count_undone();
     }
@@ -325,8 +372,8 @@ impl CongestionController for Controller {
     ) {
         let (sent, now) = (newest_acked_time_sent, ack_receive_time);
         let arrived = self.feedback.take_arrived();
-        if arrived > 0 {
-            self.on_spurious_losses(arrived, now);
+        if self.reordering.has_missing() {
+            self.review_missing(&arrived, rtt_estimator, now, publisher);
         }
         if self.restarted_at.is_some_and(|restarted_at| sent >= restarted_at) {
             self.restarted_at = None;
@@ -359,30 +406,27 @@ impl CongestionController for Controller {
         timestamp: Timestamp,
         publisher: &mut Pub,
     ) {
-        let before = self.save_state();
         let (persistent, burst) = (persistent_congestion, new_loss_burst);
+        self.name_missing();
         match (&mut self.algorithm, packet_info) {
             (Algorithm::Cubic(cubic), PacketInfo::Cubic { sent }) => {
-                let reduced = cubic.on_packet_lost(lost_bytes, sent, persistent, timestamp);
-                self.published.publish_cubic(cubic, SlowStartExitCause::PacketLoss, publisher);
-                if reduced {
-                    self.near.on_loss();
-                    // Persistent congestion is never undone.
-                    self.on_reduced(before.filter(|_| !persistent), timestamp);
+                let packet = LostPacket { sent, declared_lost: timestamp };
+                if self.reordering.on_declared_lost(packet) && !persistent {
+                    cubic.on_loss_awaited(lost_bytes);
+                    self.feedback.count_awaited();
+                } else {
+                    self.on_lost(lost_bytes, packet, persistent, timestamp, publisher);
                 }
             }
             (Algorithm::Bbr(inner), PacketInfo::Bbr(info)) => {
                 let tap = &mut PublisherTap { published: &mut self.published, publisher };
                 inner.on_packet_lost(lost_bytes, info, persistent, burst, random_generator, timestamp, tap);
                 self.buffer.on_congestion();
+                self.pacer.limit_burst(self.buffer.burst_limit());
             }
             // A path keeps its controller.
             (Algorithm::Cubic(_), PacketInfo::Bbr(_)) | (Algorithm::Bbr(_), PacketInfo::Cubic { .. }) => {}
         }
-        if let Some(undo) = &mut self.reduction {
-            undo.on_lost();
-        }
-        self.pacer.limit_burst(self.buffer.burst_limit());
     }
 
     fn on_explicit_congestion<Pub: Publisher>(&mut self, ce_count: u64, event_time: Timestamp, publisher: &mut Pub) {

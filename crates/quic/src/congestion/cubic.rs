@@ -239,6 +239,11 @@ impl Cubic {
         }
     }
 
+    /// A packet of `lost_bytes` is declared lost, and the reduction waits.
+    pub(super) fn on_loss_awaited(&mut self, lost_bytes: u32) {
+        self.in_flight = self.in_flight.saturating_sub(lost_bytes);
+    }
+
     /// A packet sent at `sent` is lost. Returns whether the window is reduced.
     pub(super) fn on_packet_lost(
         &mut self,

@@ -5,18 +5,28 @@
 //! `quic::connection` reads each ACK frame before s2n-quic, which then reports the acknowledged packets to the
 //! controller.
 
-use crate::metrics::QuicMetrics;
+use crate::{metrics::QuicMetrics, wire::frame::NumberRange};
 use litequic_base::relaxed_cell::RelaxedCell;
-use std::sync::Arc;
+use std::{
+    num::NonZeroU64,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 /// Largest number of paths of a connection: s2n-quic has no more, and forgets none.
 const MAX_PATHS: usize = 5;
+/// Ranges of arrived packets that wait for the controller, 16 bytes each. Of more packets it does not know that they
+/// arrived, and reduces the window.
+const MAX_ARRIVED_RANGES: usize = 256;
 
 /// Feedback of one path, shared by its controller and its connection.
 #[derive(Debug, Default)]
 pub(crate) struct PathFeedback {
+    /// Number of the packet declared lost last; 0 once the controller has read it.
+    lost_number: RelaxedCell,
     /// Packets declared lost that have arrived, and are not reported to the controller yet.
-    spurious_losses: RelaxedCell,
+    arrived: Mutex<Vec<NumberRange>>,
+    /// 1 if `arrived` is not empty: most ACK frames take no lock.
+    has_arrived: RelaxedCell,
     /// 1 if the controller was in slow start at the last paced burst.
     slow_start: RelaxedCell,
     /// Number of paced bursts so far.
@@ -30,18 +40,39 @@ impl PathFeedback {
         Self { metrics, ..Self::default() }
     }
 
-    /// Reports the arrival of `packets` packets that were declared lost. An ACK frame may acknowledge nothing else, and
-    /// then no controller is called: the report waits for the next frame.
-    pub(crate) fn report_arrived(&self, packets: u32) {
-        self.spurious_losses.add_saturating(packets.into());
+    /// Reports the number of the packet for which the controller was called last: s2n-quic does not tell it.
+    pub(crate) fn report_lost_number(&self, number: u64) {
+        self.lost_number.set(number);
     }
 
-    /// Takes the number of reported packets.
-    pub(crate) fn take_arrived(&self) -> u32 {
-        match self.spurious_losses.get() {
-            0 => 0,
-            _ => u32::try_from(self.spurious_losses.take_value()).unwrap_or(u32::MAX),
+    /// Takes the number of the packet declared lost last, if it was reported.
+    pub(super) fn take_lost_number(&self) -> Option<NonZeroU64> {
+        NonZeroU64::new(self.lost_number.take_value())
+    }
+
+    /// Reports the arrival of packets that were declared lost. An ACK frame may acknowledge nothing else, and then no
+    /// controller is called: the report waits for the next frame.
+    pub(crate) fn report_arrived(&self, packets: &[NumberRange]) {
+        let mut arrived = self.arrived.lock().unwrap_or_else(PoisonError::into_inner);
+        let free = MAX_ARRIVED_RANGES.saturating_sub(arrived.len());
+        arrived.extend(packets.iter().take(free));
+        self.has_arrived.set(1);
+    }
+
+    /// Takes the reported packets.
+    pub(crate) fn take_arrived(&self) -> Vec<NumberRange> {
+        match self.has_arrived.get() {
+            0 => Vec::new(),
+            _ => {
+                self.has_arrived.set(0);
+                std::mem::take(&mut *self.arrived.lock().unwrap_or_else(PoisonError::into_inner))
+            }
         }
+    }
+
+    /// Counts a packet declared lost for which the reduction of the window waits.
+    pub(super) fn count_awaited(&self) {
+        self.metrics.reductions_awaited.increment();
     }
 
     /// Counts a reduction of a window that was undone.
@@ -90,11 +121,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_report_is_taken_once() {
-        let feedback = Arc::<PathFeedback>::default();
-        feedback.report_arrived(2);
-        feedback.report_arrived(1);
-        assert_eq!((feedback.clone().take_arrived(), feedback.take_arrived()), (3, 0));
+    fn reports_are_taken_once() {
+        let feedback = PathFeedback::default();
+        let range = |low, high| NumberRange { low, high };
+        feedback.report_arrived(&[range(7, 9), range(3, 3)]);
+        feedback.report_arrived(&[range(5, 5)]);
+        assert_eq!(feedback.take_arrived(), [range(7, 9), range(3, 3), range(5, 5)]);
+        assert_eq!(feedback.take_arrived(), []);
+        feedback.report_lost_number(7);
+        assert_eq!((feedback.take_lost_number(), feedback.take_lost_number()), (NonZeroU64::new(7), None));
+    }
+
+    #[test]
+    fn reports_that_no_controller_takes_are_bounded() {
+        let feedback = PathFeedback::default();
+        (0..200).for_each(|low| feedback.report_arrived(&[NumberRange { low, high: low }; 2]));
+        assert_eq!(feedback.take_arrived().len(), MAX_ARRIVED_RANGES);
     }
 
     #[test]

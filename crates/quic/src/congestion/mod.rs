@@ -4,6 +4,7 @@
 //! - [`cubic`] is litequic's CUBIC (RFC 9438), in bytes, for any number of ACK frames.
 //! - [`hystart`] ends CUBIC's slow start before packets are lost.
 //! - [`reno_friendly`] keeps CUBIC's window as large as additive increase would make it.
+//! - [`reordering_window`] decides how long a reduction of CUBIC's window waits for packets that a path has reordered.
 //! - [`undoable_reduction`] reverts a reduction of CUBIC's window for packets that arrive after all (spurious losses).
 //! - [`bbr`] is s2n-quic's BBR, restarted after a pause of the path.
 //! - [`published`] reads the state that either algorithm publishes.
@@ -25,6 +26,7 @@ mod near_limit;
 mod pacer;
 mod published;
 mod reno_friendly;
+mod reordering_window;
 mod rtt;
 mod undoable_reduction;
 

@@ -7,7 +7,10 @@ use super::{
 };
 use crate::{
     metrics::QuicMetrics,
-    wire::{PacketSummary, StreamFrame, frame::AckRanges},
+    wire::{
+        PacketSummary, StreamFrame,
+        frame::{AckRanges, NumberRange},
+    },
 };
 use litequic_config::Limits;
 use litequic_resources::receive::ReceiveAccount;
@@ -139,10 +142,10 @@ impl Connections {
         }
         if let Some(ranges) = &ack {
             let spurious_losses = connection.lost.acknowledge(ranges);
-            if spurious_losses > 0 {
-                metrics.spurious_losses.increment_by(spurious_losses);
+            if !spurious_losses.is_empty() {
+                metrics.spurious_losses.increment_by(spurious_losses.iter().copied().map(NumberRange::count).sum());
                 if let Some(feedback) = &connection.feedback {
-                    feedback.report_arrived(u32::try_from(spurious_losses).unwrap_or(u32::MAX));
+                    feedback.report_arrived(&spurious_losses);
                 }
             }
         }
@@ -241,12 +244,13 @@ mod tests {
         // Nothing else is acknowledged: no controller takes the report.
         hears(&mut connections, CONNECTION, &[0x02, 4, 0, 0, 3]);
         hears(&mut connections, other, &[0x02, 9, 0, 0, 8]);
-        assert_eq!(others.take_arrived(), 3);
+        assert_eq!(others.take_arrived(), [NumberRange { low: 3, high: 5 }]);
         hears(&mut connections, CONNECTION, &[0x02, 9, 0, 0, 8]);
         hears(&mut connections, other, &[0x02, 10, 0, 0, 9]);
-        assert_eq!((own.take_arrived(), others.take_arrived()), (3, 0));
+        assert_eq!(own.take_arrived(), [NumberRange { low: 3, high: 4 }, NumberRange { low: 5, high: 5 }]);
+        assert_eq!(others.take_arrived(), []);
         hears(&mut connections, CONNECTION, &[0x02, 10, 0, 0, 9]);
-        assert_eq!(own.take_arrived(), 0);
+        assert_eq!(own.take_arrived(), []);
     }
 
     fn path(port: u16) -> Tuple {

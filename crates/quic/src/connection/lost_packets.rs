@@ -50,13 +50,13 @@ impl LostPackets {
         self.ranges.clear();
     }
 
-    /// Removes the packets in `ranges`, and counts those that had been declared lost. 0 for a client that acknowledged
-    /// a packet that was never sent.
-    pub(crate) fn acknowledge(&mut self, ranges: &AckRanges<'_>) -> u64 {
-        let mut count = 0;
+    /// Removes the packets in `ranges`, and returns those that had been declared lost. None for a client that
+    /// acknowledged a packet that was never sent.
+    pub(crate) fn acknowledge(&mut self, ranges: &AckRanges<'_>) -> Vec<NumberRange> {
+        let mut arrived = Vec::new();
         if self.ranges.is_empty() || self.acknowledged_unsent {
             // Most connections never lose a packet.
-            return count;
+            return arrived;
         }
         // The order is descending. s2n-quic rejects ranges below zero.
         for (nth, acknowledged) in ranges.clone().map_while(Result::ok).enumerate() {
@@ -68,29 +68,29 @@ impl LostPackets {
             if self.ranges.first().is_none_or(|oldest| acknowledged.high < oldest.low) {
                 break;
             }
-            count += self.take_range(acknowledged);
+            self.take_range(acknowledged, &mut arrived);
         }
         // A removal from a range's middle leaves two ranges.
         self.ranges.drain(..self.ranges.len().saturating_sub(MAX_LOST_RANGES));
-        if count > 0 {
+        if !arrived.is_empty() {
             let acknowledges = |number: &u64| {
                 ranges.clone().map_while(Result::ok).any(|range| (range.low..=range.high).contains(number))
             };
             self.acknowledged_unsent = self.skipped.iter().any(acknowledges);
         }
-        if self.acknowledged_unsent { 0 } else { count }
+        if self.acknowledged_unsent { Vec::new() } else { arrived }
     }
 
-    /// Removes the numbers of `acknowledged`, and returns the number removed.
-    fn take_range(&mut self, acknowledged: NumberRange) -> u64 {
+    /// Moves the numbers of `acknowledged` to `arrived`.
+    fn take_range(&mut self, acknowledged: NumberRange, arrived: &mut Vec<NumberRange>) {
         let NumberRange { low, high } = acknowledged;
         let from = self.ranges.partition_point(|lost| lost.high < low);
         let to = self.ranges.partition_point(|lost| lost.low <= high);
-        let Some([first, .., last] | [first @ last]) = self.ranges.get(from..to) else { return 0 };
+        let Some([first, .., last] | [first @ last]) = self.ranges.get(from..to) else { return };
         let below = (first.low < low).then(|| NumberRange { low: first.low, high: low - 1 });
         let above = (last.high > high).then(|| NumberRange { low: high + 1, high: last.high });
         let taken = self.ranges.splice(from..to, below.into_iter().chain(above));
-        taken.map(|lost| lost.high.min(high) - lost.low.max(low) + 1).sum()
+        arrived.extend(taken.map(|lost| NumberRange { low: lost.low.max(low), high: lost.high.min(high) }));
     }
 }
 
@@ -120,7 +120,10 @@ mod tests {
 
     fn acknowledge(lost: &mut LostPackets, ranges: &[RangeInclusive<u64>]) -> u64 {
         let frame = ack(ranges);
-        lost.acknowledge(&AckRanges::new(FrameIter::new(&frame).next().unwrap().body).unwrap())
+        let arrived = lost.acknowledge(&AckRanges::new(FrameIter::new(&frame).next().unwrap().body).unwrap());
+        let acknowledged = |number: u64| ranges.iter().any(|range| range.contains(&number));
+        assert!(arrived.iter().flat_map(|range| range.low..=range.high).all(acknowledged), "{arrived:?}");
+        arrived.iter().copied().map(NumberRange::count).sum()
     }
 
     fn lost(numbers: impl IntoIterator<Item = u64>) -> LostPackets {

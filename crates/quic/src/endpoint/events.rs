@@ -349,6 +349,9 @@ impl Subscriber for EventSubscriber {
             // this one's.
             if !event.is_mtu_probe && event.bytes_lost > 0 && event.path.is_active {
                 connection.lost.add_lost(number);
+                if let Some(feedback) = &connection.feedback {
+                    feedback.report_lost_number(number);
+                }
             }
         });
     }

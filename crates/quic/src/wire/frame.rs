@@ -182,6 +182,18 @@ pub struct NumberRange {
     pub high: u64,
 }
 
+impl NumberRange {
+    /// Number of packets.
+    pub const fn count(self) -> u64 {
+        self.high - self.low + 1
+    }
+
+    /// Whether packet `number` is in the range.
+    pub const fn contains(self, number: u64) -> bool {
+        self.low <= number && number <= self.high
+    }
+}
+
 /// Error: an ACK frame acknowledges numbers below 0, for which s2n-quic closes the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BelowZero;

@@ -36,12 +36,12 @@ impl Delay {
         self.random = random;
     }
 
-    /// When a packet arrives that was sent at `sent`, and whether it was held back.
-    pub(crate) fn pass(&mut self, sent: Duration) -> (Duration, bool) {
+    /// When a packet arrives that was sent at `sent`, and whether it was held back, which only some may be.
+    pub(crate) fn pass(&mut self, sent: Duration, may_be_held: bool) -> (Duration, bool) {
         let Parameters { delay, jitter, reorder, hold } = self.parameters;
         let (held, jitter) = (self.random.chance(reorder), self.random.within(jitter));
         let at = (sent + delay + jitter).max(self.latest);
-        if held {
+        if held && may_be_held {
             return (at + hold, true);
         }
         self.latest = at;

@@ -28,6 +28,8 @@ pub(crate) struct Direction {
     bottleneck: Option<Bottleneck>,
     delay: Delay,
     duplicate: f64,
+    /// Bytes of a packet above which loss, reordering and duplication can happen to it.
+    faults_above: u64,
     /// The queue, in bytes, above which packets are marked.
     mark_above: Option<u64>,
     random: Random,
@@ -66,6 +68,8 @@ pub(crate) struct Parameters {
     pub(crate) delay: delay::Parameters,
     /// Probability.
     pub(crate) duplicate: f64,
+    /// Packets of so many bytes or fewer meet no loss, reordering and duplication.
+    pub(crate) faults_above: u64,
     /// Bytes of queue.
     pub(crate) mark_above: Option<u64>,
 }
@@ -81,6 +85,7 @@ impl Direction {
             bottleneck: parameters.bottleneck.clone().map(|(rate, limit)| Bottleneck::new(rate, limit)),
             delay: Delay::new(parameters.delay, Random::stream(seed, 2)),
             duplicate: parameters.duplicate,
+            faults_above: parameters.faults_above,
             mark_above: parameters.mark_above,
             random: Random::stream(seed, 3),
         }
@@ -88,7 +93,8 @@ impl Direction {
 
     /// A packet of so many bytes arrives.
     pub(crate) fn arrive(&mut self, now: Duration, length: u32) -> Fate {
-        let (lost, twice) = (self.loss.draw(), self.random.chance(self.duplicate));
+        let has_faults = u64::from(length) > self.faults_above;
+        let (lost, twice) = (self.loss.draw() && has_faults, self.random.chance(self.duplicate) && has_faults);
         if lost {
             return Fate::Lost;
         }
@@ -102,7 +108,7 @@ impl Direction {
                 }
             }
         };
-        let (at, held) = self.delay.pass(sent);
+        let (at, held) = self.delay.pass(sent, has_faults);
         let congested = self.mark_above.is_some_and(|threshold| queued > threshold);
         Fate::Delivered(Delivery { at, twice, held, congested })
     }

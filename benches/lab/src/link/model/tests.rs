@@ -9,6 +9,7 @@ fn parameters() -> Parameters {
         bottleneck: None,
         delay: DelayParameters { delay: Duration::ZERO, jitter: Duration::ZERO, reorder: 0.0, hold: Duration::ZERO },
         duplicate: 0.0,
+        faults_above: 0,
         mark_above: None,
     }
 }
@@ -38,6 +39,7 @@ fn faults() -> impl Strategy<Value = Parameters> {
                 hold: MILLISECOND * u32::try_from(hold).unwrap(),
             },
             duplicate,
+            faults_above: 0,
             mark_above: Some(mark),
         },
     )
@@ -241,4 +243,19 @@ fn so_many_come_twice() {
     let fates = fates(&Parameters { duplicate: 0.1, ..parameters() }, 9, &[(MILLISECOND, 100); 1_000]);
     let twice = delivered(&fates).iter().filter(|delivery| delivery.twice).count();
     assert!((70..130).contains(&twice), "{twice}");
+}
+
+/// As on paths of some mobile carriers: large packets are late, and no smaller one.
+#[test]
+fn faults_meet_packets_above_their_size_alone() {
+    let delay = DelayParameters { delay: MILLISECOND, jitter: Duration::ZERO, reorder: 0.5, hold: MILLISECOND * 5 };
+    let loss = LossParameters { mean: 0.3, ..LossParameters::NONE };
+    let parameters = Parameters { delay, loss, duplicate: 0.5, faults_above: 1_440, ..parameters() };
+    for (length, faults) in [(1_440, false), (1_441, true)] {
+        let fates = fates(&parameters, 4, &[(MILLISECOND, length); 100]);
+        let delivered = delivered(&fates);
+        assert_eq!(fates.contains(&Fate::Lost), faults);
+        assert_eq!(delivered.iter().any(|delivery| delivery.held), faults);
+        assert_eq!(delivered.iter().any(|delivery| delivery.twice), faults);
+    }
 }

@@ -1,0 +1,158 @@
+//! A download over a model of a path that reorders: 300 Mbit/s, 20 ms, with s2n-quic's loss detection (RFC 9002 §6.1).
+
+use super::*;
+use std::collections::BTreeMap;
+
+/// Time in which a packet leaves the bottleneck: 300 Mbit/s.
+const PACKET_TIME: Duration = Duration::from_micros(32);
+const DELAY: Duration = Duration::from_millis(20);
+const HOLD: Duration = Duration::from_millis(5);
+/// Time between two ACK frames, if packets arrive.
+const STEP: Duration = Duration::from_micros(100);
+
+/// What happens to a packet behind the bottleneck.
+enum Fate {
+    InOrder,
+    Held,
+    Lost,
+}
+
+struct Model {
+    path: Path,
+    next: u64,
+    /// Time at which the bottleneck has sent its queue.
+    free: Timestamp,
+    in_flight: BTreeMap<u64, (Timestamp, PacketInfo)>,
+    /// Packets on the path, by the time of arrival and number.
+    travelling: BTreeMap<(Timestamp, u64), ()>,
+    largest: u64,
+    declared_lost: u64,
+    /// Times at which the window became smaller.
+    reductions: Vec<Timestamp>,
+}
+
+impl Model {
+    fn new() -> Self {
+        let path = Path::new(Congestion::Cubic, DELAY);
+        let free = path.now;
+        Self {
+            path,
+            next: 1,
+            free,
+            in_flight: BTreeMap::new(),
+            travelling: BTreeMap::new(),
+            largest: 0,
+            declared_lost: 0,
+            reductions: Vec::new(),
+        }
+    }
+
+    /// A download of `milliseconds`, whose packets have `fate`. Returns the number of packets sent.
+    fn run(&mut self, milliseconds: u64, fate: impl Fn(u64) -> Fate) -> u64 {
+        let (first, end) = (self.next, self.path.now + Duration::from_millis(milliseconds));
+        while self.path.now < end {
+            while self.path.may_send() {
+                self.send(&fate);
+            }
+            self.path.now += STEP;
+            let before = self.path.window();
+            self.acknowledge();
+            if self.path.window() < before {
+                self.reductions.push(self.path.now);
+            }
+        }
+        self.next - first
+    }
+
+    fn send(&mut self, fate: impl Fn(u64) -> Fate) {
+        let (now, number) = (self.path.now, self.next);
+        self.next += 1;
+        let info = self.path.controller.on_packet_sent(now, 1_200, Some(false), &self.path.rtt, &mut NoPublisher);
+        self.in_flight.insert(number, (now, info));
+        self.free = self.free.max(now) + PACKET_TIME;
+        match fate(number) {
+            Fate::InOrder => self.travelling.insert((self.free + DELAY, number), ()),
+            Fate::Held => self.travelling.insert((self.free + DELAY + HOLD, number), ()),
+            Fate::Lost => None,
+        };
+    }
+
+    /// One ACK frame for the packets that arrived since the last one.
+    fn acknowledge(&mut self) {
+        let Self { path, in_flight, travelling, largest, declared_lost, .. } = self;
+        let (now, mut bytes, mut newest) = (path.now, 0, None);
+        while let Some(entry) = travelling.first_entry().filter(|entry| entry.key().0 <= now) {
+            let ((_, number), ()) = entry.remove_entry();
+            match in_flight.remove(&number) {
+                Some(packet) => {
+                    bytes += 1_200;
+                    newest = newest.max(Some((number, packet.0))).filter(|_| true).or(newest);
+                    if number > *largest {
+                        *largest = number;
+                        let rtt = now.saturating_duration_since(packet.0);
+                        path.rtt.update_rtt(Duration::ZERO, rtt, now, true, PacketNumberSpace::ApplicationData);
+                        path.controller.on_rtt_update(packet.0, now, &path.rtt, &mut NoPublisher);
+                    }
+                }
+                None => path.report_arrived(number..=number),
+            }
+        }
+        let Some((_, sent)) = newest else { return };
+        let threshold = path.rtt.loss_time_threshold();
+        let is_lost = |(number, (sent, _)): (&u64, &(Timestamp, PacketInfo))| {
+            let is_old = now.saturating_duration_since(*sent) >= threshold;
+            (*largest >= number + 3 || (number < largest && is_old)).then_some(*number)
+        };
+        let lost: Vec<u64> = in_flight.iter().map_while(is_lost).collect();
+        for number in lost {
+            let (_, info) = in_flight.remove(&number).unwrap();
+            *declared_lost += 1;
+            path.declare_lost(number, info, false);
+        }
+        let info = PacketInfo::Cubic { sent };
+        path.controller.on_ack(sent, bytes, info, &path.rtt, &mut Zeros, now, &mut NoPublisher);
+    }
+}
+
+fn reorders(number: u64) -> Fate {
+    if number.is_multiple_of(33) { Fate::Held } else { Fate::InOrder }
+}
+
+#[test]
+fn reordering_of_three_per_cent_does_not_reduce_the_window() {
+    let mut model = Model::new();
+    // The first late packets reduce the window, as nothing is known of the path: for 5 ms.
+    model.run(100, reorders);
+    assert!(model.reductions.len() <= 2, "{:?}", model.reductions);
+    let (window, reductions, lost) = (model.path.window(), model.reductions.len(), model.declared_lost);
+    let sent = model.run(1_000, reorders);
+    assert_eq!(model.reductions.len(), reductions);
+    assert!(model.path.window() >= window);
+    assert!(sent > 30_000, "{sent} packets: less than the bottleneck's rate");
+    let lost = model.declared_lost - lost;
+    assert!(lost * 100 > sent * 2, "{lost} of {sent} packets were declared lost");
+    assert_eq!(model.path.controller.buffer.burst_limit(), None, "nothing was learned from late packets");
+}
+
+#[test]
+fn lost_packets_on_a_path_that_reorders_reduce_the_window_once_a_round_trip() {
+    let mut model = Model::new();
+    model.run(200, reorders);
+    let (window, reductions, began) = (model.path.window(), model.reductions.len(), model.path.now);
+    model.run(400, |number| if number % 50 == 7 { Fate::Lost } else { reorders(number) });
+    let mut last = began;
+    for now in &model.reductions[reductions..] {
+        assert!(now.saturating_duration_since(last) >= DELAY);
+        last = *now;
+    }
+    let reduced = model.reductions.len() - reductions;
+    assert!(reduced >= 5, "{reduced} reductions");
+    assert!(model.path.window() * 4 < window, "{} of {window}", model.path.window());
+}
+
+#[test]
+fn a_path_that_keeps_the_order_never_waits_with_a_reduction() {
+    let mut model = Model::new();
+    model.run(1_000, |number| if number.is_multiple_of(5_000) { Fate::Lost } else { Fate::InOrder });
+    assert!(model.declared_lost > 0 && model.reductions.len() as u64 == model.declared_lost);
+}

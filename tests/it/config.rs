@@ -4,8 +4,7 @@ use crate::support::prelude::*;
 use litequic::cli::check;
 use litequic_config::{
     self as config, AckFrequency, Balance, ClientCertificates, Congestion, Io, Limits, Listen, LiteQuic, Network,
-    PathReading, RateLimit, RateLimitBy, RouteConfig, RouteTarget, Sticky, ValuePattern, VerifyMode,
-    WorkerCount,
+    PathReading, RateLimit, RateLimitBy, RouteConfig, RouteTarget, Sticky, ValuePattern, VerifyMode, WorkerCount,
 };
 use proptest::prelude::*;
 use serde_json::Value as Json;

@@ -197,7 +197,7 @@ impl BoundStart<'_> {
         let state = Arc::new(self.admin_state());
         let Self { prepared, sockets, socket, addresses, admin, lifecycle, heartbeats, oldest, gauge, .. } = self;
         let PreparedStart { config, options, mut beginning, count, metrics, access, in_force, .. } = prepared;
-        let server = beginning.handover_server(sockets, &metrics)?;
+        let server = beginning.handover_server(sockets, config, &metrics)?;
         let mut predecessor = beginning.predecessor;
         let server = server.with_routing(Arc::clone(&in_force.routing), Arc::clone(&in_force.http3));
         let server = server.with_denied(Arc::clone(&in_force.denial.list));

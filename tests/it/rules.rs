@@ -11,6 +11,7 @@ mod heads;
 mod maintenance;
 mod matching;
 mod proxy_protocol;
+mod proxy_protocol_udp;
 mod rates;
 mod refused;
 mod reloads;
@@ -28,7 +29,9 @@ fn configured_in(directory: &Path, origin: SocketAddr, text: &str) -> Config {
     let parsed = config::parse_config(&whole, &directory.join("litequic.toml"), |_| None);
     let mut config = parsed.unwrap_or_else(|faults| panic!("{faults}"));
     let proxy_protocol_from = std::mem::take(&mut config.listen.proxy_protocol_from);
-    config.listen = Listen { proxy_protocol_from, ..Listen::at_address((Ipv4Addr::LOCALHOST, 0).into()) };
+    let proxy_protocol_udp = config.listen.proxy_protocol_udp;
+    config.listen =
+        Listen { proxy_protocol_from, proxy_protocol_udp, ..Listen::at_address((Ipv4Addr::LOCALHOST, 0).into()) };
     config.listen.workers = WorkerCount::Count(NonZeroU16::MIN);
     config
 }

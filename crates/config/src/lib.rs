@@ -47,7 +47,7 @@ pub use document::{
 pub use fixed_response::{FixedBody, FixedResponse};
 pub use laboratory::Laboratory;
 pub use limits::{Limits, MemoryLimit, Sources};
-pub use listen::{Listen, WorkerCount};
+pub use listen::{Listen, ProxyProtocolUdp, WorkerCount};
 pub use log::{LogConfig, LogFormat, LogSeverity};
 pub use match_conditions::{MatchConditions, Specificity, ValuePattern};
 pub use origin::{

@@ -42,6 +42,12 @@ keys! {
         /// Networks whose TCP connections begin with a PROXY protocol header, which has the client's address.
         proxy_protocol_from: Vec<Network> = Vec::new(), list_key(network_kind(), 0..=MAX_NETWORKS);
 
+        /// Whether datagrams from `proxy_protocol_from` begin with a PROXY protocol header of version 2, which has the
+        /// client's address: with `"every"` each datagram, and one without a valid header is dropped. Datagrams of
+        /// other networks never have one.
+        proxy_protocol_udp: ProxyProtocolUdp = ProxyProtocolUdp::Off, one_of(ProxyProtocolUdp::NAMES), restart,
+            counted_by("litequic_udp_proxy_headers_total");
+
         /// Port that clients connect to, if it is not the bound one, for example behind a Service or a load balancer:
         /// for `Alt-Svc` and redirects. By default `Alt-Svc` has the port of the request's host where `listen.udp` and
         /// `listen.tcp` have the same port, as a port mapping leads both to litequic, and otherwise that of
@@ -110,6 +116,25 @@ impl Listen {
     }
 }
 
+/// Which datagrams of load balancers begin with a PROXY protocol header: `listen.proxy_protocol_udp`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProxyProtocolUdp {
+    /// None.
+    Off,
+    /// Each one.
+    Every,
+}
+
+impl ProxyProtocolUdp {
+    /// Values by their names in the configuration.
+    pub const NAMES: &[(&str, Self)] = &[("off", Self::Off), ("every", Self::Every)];
+
+    /// Whether datagrams may have such a header.
+    pub fn has_headers(self) -> bool {
+        self != Self::Off
+    }
+}
+
 /// Number of worker threads: `listen.workers`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkerCount {
@@ -132,6 +157,14 @@ pub(super) fn read_listen(section: &mut ConfigSection<'_>) -> Listen {
                 section.note_list_fault(key, n, &format!("is already used by {other}"));
             }
         }
+    }
+    if listen.proxy_protocol_udp.has_headers() && listen.proxy_protocol_from.is_empty() {
+        section.note_fault(
+            "proxy_protocol_udp",
+            "has no effect without `proxy_protocol_from`",
+            Some("the networks of the load balancers"),
+            None,
+        );
     }
     if !listen.http3 && listen.tcp.is_empty() {
         section.note_fault("http3", "leaves nothing to serve: listen.tcp has no address", None, None);

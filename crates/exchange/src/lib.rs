@@ -26,6 +26,7 @@ mod linger_budget;
 mod path_check;
 mod path_readings;
 pub mod priority;
+mod proxy_header;
 mod request_record;
 pub mod terms;
 mod tls_identity;
@@ -50,6 +51,7 @@ pub use linger_budget::{LingerBudget, LingerLimit};
 pub use path_check::check_path;
 pub use path_readings::{MAX_READINGS, may_have_readings, path_readings};
 pub use priority::read_priority_field;
+pub use proxy_header::{parse_proxy_header, split_proxied_datagram};
 pub use request_record::{
     Propagation, RecordGuard, RecordListener, RecordedFacts, RequestEnd, RequestRecord, RequestRecorder, RequestText,
     TraceStart, Tracer, elapsed_since,

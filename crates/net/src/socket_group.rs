@@ -191,7 +191,8 @@ pub(super) fn try_steering(address: SocketAddr, with_server_id: bool) -> io::Res
     let socket = open_udp_socket(address)?;
     socket.set_reuse_port(true)?;
     let mask = with_server_id.then_some(SteeringMask { key: [0; 2], hashed: 1..18 });
-    let steering = Steering { id_len: 20, first_byte: (u8::MAX, 0), issuer_offset: 18, mask };
+    let (first_byte, skips_proxy_header) = ((u8::MAX, 0), true);
+    let steering = Steering { id_len: 20, first_byte, issuer_offset: 18, mask, skips_proxy_header };
     let generation = Generation { number: 0, first: 0, workers: 1 };
     sys::attach_reuseport_cbpf(&socket, &steering.steering_program(&[generation], &generation))
 }
@@ -279,7 +280,8 @@ mod tests {
     };
 
     const WORKERS: u8 = 4;
-    const STEERING: Steering = Steering { id_len: 16, first_byte: (0xff, 0xef), issuer_offset: 1, mask: None };
+    const STEERING: Steering =
+        Steering { id_len: 16, first_byte: (0xff, 0xef), issuer_offset: 1, mask: None, skips_proxy_header: false };
     const GENERATION: u8 = 7;
 
     fn bind(address: &str) -> SocketGroup {

@@ -50,8 +50,19 @@ const V1: u32 = 1;
 const V2: u32 = 2;
 const V3: u32 = 3;
 const FIRST_WORD_CELL: u32 = 4;
+/// Offset of the packet in the datagram, and the packet's length: written only if a PROXY protocol header is skipped.
+const PACKET_OFFSET_CELL: u32 = 9;
+const PACKET_LEN_CELL: u32 = 10;
 const ISSUER_CELL: u32 = 14;
 const ROTATED_CELL: u32 = 15;
+
+/// Signature of a PROXY protocol header of version 2 (§2.2 of its specification), as words at the offsets 0, 4 and 8.
+const PROXY_SIGNATURE: [u32; 3] = [0x0d0a_0d0a, 0x000d_0a51, 0x5549_540a];
+/// Offset of the length of what follows the first [`PROXY_FIXED_LEN`] bytes of such a header.
+const PROXY_LEN_OFFSET: u32 = 14;
+const PROXY_FIXED_LEN: u32 = 16;
+/// More than the bytes of any datagram, those that GRO has joined included.
+const MAX_DATAGRAM_LEN: u32 = 1 << 20;
 
 /// Largest number of processes in a group. Each takes six instructions, of which the kernel allows 4096 (BPF_MAXINSNS).
 pub(super) const MAX_GENERATIONS: usize = 32;
@@ -67,6 +78,8 @@ pub struct Steering {
     pub issuer_offset: u8,
     /// Mask over generation and worker; `None` if they are not masked.
     pub mask: Option<SteeringMask>,
+    /// Whether a PROXY protocol header of version 2 in front of a packet is skipped.
+    pub skips_proxy_header: bool,
 }
 
 /// Mask over generation and worker: the last two bytes of HalfSipHash-1-3 over a part of the ID, read as words in
@@ -102,6 +115,7 @@ pub struct Generation {
 /// Targets of jumps. All jumps go forwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum JumpLabel {
+    Packet,
     Long,
     CheckId,
     Unknown,
@@ -121,21 +135,24 @@ impl Steering {
         let (len, (bits, first_byte)) = (u32::from(self.id_len), self.first_byte);
         let all = all.get(..MAX_GENERATIONS.min(all.len())).unwrap_or_default();
         let mut program = Assembler::default();
-        program.emit(load_len());
+        if self.skips_proxy_header {
+            emit_header_skip(&mut program);
+        }
+        self.load_packet_len(&mut program);
         program.jump_unless(libc::BPF_JGE, SHORT_ID_OFFSET + len, JumpLabel::Random);
-        program.emit(load_byte(0));
+        self.load_packet_byte(&mut program, 0);
         program.jump_if(libc::BPF_JSET, LONG_HEADER, JumpLabel::Long);
-        program.emit(load_index(SHORT_ID_OFFSET));
+        self.load_packet_index(&mut program, SHORT_ID_OFFSET);
         program.emit_jump(JumpLabel::CheckId);
 
         program.place_label(JumpLabel::Long);
-        program.emit(load_len());
+        self.load_packet_len(&mut program);
         program.jump_unless(libc::BPF_JGE, SPREAD_OFFSET + HASH_WORD_BYTES, JumpLabel::Random);
-        program.emit(load_byte(ID_LEN_OFFSET));
+        self.load_packet_byte(&mut program, ID_LEN_OFFSET);
         program.jump_unless(libc::BPF_JEQ, len, JumpLabel::Spread);
-        program.emit(load_len());
+        self.load_packet_len(&mut program);
         program.jump_unless(libc::BPF_JGE, LONG_ID_OFFSET + len, JumpLabel::Random);
-        program.emit(load_index(LONG_ID_OFFSET));
+        self.load_packet_index(&mut program, LONG_ID_OFFSET);
 
         program.place_label(JumpLabel::CheckId);
         program.emit(load_byte_of_id(0));
@@ -153,7 +170,7 @@ impl Steering {
         }
 
         program.place_label(JumpLabel::Unknown);
-        program.emit(load_byte(0));
+        self.load_packet_byte(&mut program, 0);
         program.jump_if(libc::BPF_JSET, LONG_HEADER, JumpLabel::SpreadUnknown);
         program.place_label(JumpLabel::Random);
         program.emit(load_word(RANDOM_OFFSET));
@@ -161,15 +178,51 @@ impl Steering {
         program.place_label(JumpLabel::SpreadUnknown);
         // With a server ID only the last bytes differ between clients.
         let last = if self.mask.is_some() { LONG_ID_OFFSET + len - HASH_WORD_BYTES } else { SPREAD_OFFSET };
-        program.emit(load_word(last));
+        self.load_packet_word(&mut program, last);
         program.emit_jump(JumpLabel::Choose);
         program.place_label(JumpLabel::Spread);
-        program.emit(load_word(SPREAD_OFFSET));
+        self.load_packet_word(&mut program, SPREAD_OFFSET);
         program.place_label(JumpLabel::Choose);
         program.emit(combine_value(libc::BPF_MOD, to_operand(newest.workers.max(1))));
         program.emit(add_value(to_operand(newest.first)));
         program.emit(return_loaded());
         program.resolve_jumps()
+    }
+
+    /// Loads the packet's length.
+    fn load_packet_len(&self, program: &mut Assembler) {
+        program.emit(if self.skips_proxy_header { load_memory(PACKET_LEN_CELL) } else { load_len() });
+    }
+
+    /// Loads the byte at `offset` of the packet. Changes the index register.
+    fn load_packet_byte(&self, program: &mut Assembler, offset: u32) {
+        if self.skips_proxy_header {
+            program.emit(load_index_from_memory(PACKET_OFFSET_CELL));
+            program.emit(load_byte_of_id(offset));
+        } else {
+            program.emit(load_byte(offset));
+        }
+    }
+
+    /// Loads the four bytes at `offset` of the packet. Changes the index register.
+    fn load_packet_word(&self, program: &mut Assembler, offset: u32) {
+        if self.skips_proxy_header {
+            program.emit(load_index_from_memory(PACKET_OFFSET_CELL));
+            program.emit(load_word_of_id(offset));
+        } else {
+            program.emit(load_word(offset));
+        }
+    }
+
+    /// Sets the index register to `offset` of the packet.
+    fn load_packet_index(&self, program: &mut Assembler, offset: u32) {
+        if self.skips_proxy_header {
+            program.emit(load_memory(PACKET_OFFSET_CELL));
+            program.emit(add_value(offset));
+            program.emit(accumulator_to_index());
+        } else {
+            program.emit(load_index(offset));
+        }
     }
 
     /// Stores generation and worker, 16 bits, in memory. The index register holds the ID's offset.
@@ -200,6 +253,29 @@ impl Steering {
         program.emit(combine_index(libc::BPF_XOR));
         program.emit(store_memory(ISSUER_CELL));
     }
+}
+
+/// Stores the packet's offset and length in memory: behind a PROXY protocol header, if there is a whole one.
+fn emit_header_skip(program: &mut Assembler) {
+    program.emit(load_value(0));
+    program.emit(store_memory(PACKET_OFFSET_CELL));
+    program.emit(load_len());
+    program.emit(store_memory(PACKET_LEN_CELL));
+    program.jump_unless(libc::BPF_JGE, PROXY_FIXED_LEN, JumpLabel::Packet);
+    for (offset, word) in (0..).step_by(4).zip(PROXY_SIGNATURE) {
+        program.emit(load_word(offset));
+        program.jump_unless(libc::BPF_JEQ, word, JumpLabel::Packet);
+    }
+    program.emit(load_half(PROXY_LEN_OFFSET));
+    program.emit(add_value(PROXY_FIXED_LEN));
+    program.emit(store_memory(PACKET_OFFSET_CELL));
+    // A header that is longer than its datagram leaves a length below zero: a large number.
+    program.emit(accumulator_to_index());
+    program.emit(load_len());
+    program.emit(combine_index(libc::BPF_SUB));
+    program.emit(store_memory(PACKET_LEN_CELL));
+    program.jump_if(libc::BPF_JGE, MAX_DATAGRAM_LEN, JumpLabel::Random);
+    program.place_label(JumpLabel::Packet);
 }
 
 /// Emits a round of HalfSipHash.
@@ -332,6 +408,10 @@ fn load_word_of_id(offset: u32) -> Instruction {
     instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_IND, offset)
 }
 
+fn load_half(offset: u32) -> Instruction {
+    instruction(libc::BPF_LD | libc::BPF_H | libc::BPF_ABS, offset)
+}
+
 fn load_word(offset: u32) -> Instruction {
     instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, offset)
 }
@@ -354,6 +434,10 @@ fn store_memory(place: u32) -> Instruction {
 
 fn load_index(value: u32) -> Instruction {
     instruction(libc::BPF_LDX | libc::BPF_W | libc::BPF_IMM, value)
+}
+
+fn accumulator_to_index() -> Instruction {
+    instruction(libc::BPF_MISC | libc::BPF_TAX, 0)
 }
 
 fn index_to_accumulator() -> Instruction {
@@ -391,7 +475,8 @@ pub(super) mod tests {
     use litequic_base::half_sip_hash::half_sip_hash;
     use proptest::prelude::*;
 
-    const STEERING: Steering = Steering { id_len: 16, first_byte: (0xff, 0xef), issuer_offset: 1, mask: None };
+    const STEERING: Steering =
+        Steering { id_len: 16, first_byte: (0xff, 0xef), issuer_offset: 1, mask: None, skips_proxy_header: false };
     const OLD: Generation = Generation { number: 7, first: 0, workers: 4 };
     const NEW: Generation = Generation { number: 8, first: 4, workers: 3 };
     /// Random number that the tests' kernel loads.
@@ -400,7 +485,8 @@ pub(super) mod tests {
     /// Steering by IDs of `id_len` bytes, whose bytes `hashed` mask the last two.
     pub(crate) fn with_mask(id_len: u8, hashed: Range<u8>) -> Steering {
         let mask = SteeringMask { key: [0x0123_4567, 0x89ab_cdef], hashed };
-        Steering { id_len, first_byte: (0x1f, id_len - 1), issuer_offset: id_len - 2, mask: Some(mask) }
+        let (first_byte, issuer_offset) = ((0x1f, id_len - 1), id_len - 2);
+        Steering { id_len, first_byte, issuer_offset, mask: Some(mask), skips_proxy_header: false }
     }
 
     /// Layouts with a server ID: that of AWS' load balancer, the shortest and the longest ones, and a block with a key.
@@ -471,6 +557,7 @@ pub(super) mod tests {
             let loaded = match u32::from(i.code) {
                 0x20 if i.operand == 0xffff_f038 => Some(DICE),
                 0x20 => load(offset, 4),
+                0x28 => load(offset, 2),
                 0x30 => load(offset, 1),
                 0x40 => load(indexed, 4),
                 0x48 => load(indexed, 2),
@@ -479,17 +566,19 @@ pub(super) mod tests {
             };
             let Some(loaded) = loaded else { return 0 };
             match u32::from(i.code) {
-                0x20 | 0x30 | 0x40 | 0x48 | 0x50 => accumulator = loaded,
+                0x20 | 0x28 | 0x30 | 0x40 | 0x48 | 0x50 => accumulator = loaded,
                 0x00 => accumulator = i.operand,
                 0x80 => accumulator = u32::try_from(datagram.len()).unwrap(),
                 0x60 => accumulator = memory[offset].expect("written before it is read"),
                 0x61 => index = memory[offset].expect("written before it is read"),
                 0x02 => memory[offset] = Some(accumulator),
                 0x01 => index = i.operand,
+                0x07 => index = accumulator,
                 0x87 => accumulator = index,
                 0x04 => accumulator = accumulator.wrapping_add(i.operand),
                 0x0c => accumulator = accumulator.wrapping_add(index),
                 0x14 => accumulator = accumulator.wrapping_sub(i.operand),
+                0x1c => accumulator = accumulator.wrapping_sub(index),
                 0x4c => accumulator |= index,
                 0x54 => accumulator &= i.operand,
                 0x64 => accumulator <<= i.operand,
@@ -576,6 +665,31 @@ pub(super) mod tests {
         let lengths = [STEERING, with_mask(16, 9..14), with_mask(19, 1..17), with_mask(20, 1..18)]
             .map(|steering| [&all[..1], &all[..2], &all].map(|some| steering.steering_program(some, &all[0]).len()));
         assert_eq!(lengths, [[41, 47, 227], [470, 476, 656], [646, 652, 832], [734, 740, 920]]);
+        let skipping = Steering { skips_proxy_header: true, ..with_mask(20, 1..18) };
+        assert_eq!(skipping.steering_program(&all, &all[0]).len(), 920 + 33);
+    }
+
+    /// A PROXY protocol header with `len` bytes behind its first 16.
+    fn proxy_header(len: u16) -> Vec<u8> {
+        let fixed = [b"\r\n\r\n\0\r\nQUIT\n\x21\x12", &len.to_be_bytes()[..]].concat();
+        [fixed, vec![0xef; len.into()]].concat()
+    }
+
+    #[test]
+    fn a_packet_is_found_behind_a_whole_proxy_header_alone() {
+        let skipping = Steering { skips_proxy_header: true, ..STEERING };
+        let program = skipping.steering_program(&[OLD, NEW], &NEW);
+        let dice = 4 + DICE as usize % 3;
+        for packet in [short_packet(7, 3), long(16, 0xef, 7, 3)] {
+            assert_eq!(run_program(&program, &packet), 3, "without a header");
+            for len in [12, 19, 36, 43, 3_855] {
+                let datagram = [proxy_header(len), packet.clone()].concat();
+                assert_eq!(run_program(&program, &datagram), 3, "{len}");
+                assert_ne!(run_program(&STEERING.steering_program(&[OLD, NEW], &NEW), &datagram), 3, "{len}");
+                assert_eq!(run_program(&program, &datagram[..usize::from(len) + 15]), dice, "{len}: cut");
+                assert_eq!(run_program(&program, &proxy_header(len)), dice, "{len}: nothing behind it");
+            }
+        }
     }
 
     fn datagrams() -> impl Strategy<Value = Vec<u8>> {
@@ -615,6 +729,18 @@ pub(super) mod tests {
             let all = generations(&workers);
             let newest = all.last().unwrap();
             prop_assert_eq!(run_program(&steering.steering_program(&all, newest), &datagram), steer_by_rule(&steering, &all, newest, &datagram));
+        }
+
+        #[test]
+        fn a_program_that_skips_headers_follows_the_rule_for_what_is_behind(
+            packet in datagrams(), len in 0_u16..300, has_header: bool, is_masked: bool,
+        ) {
+            let steering = if is_masked { with_mask(16, 9..14) } else { STEERING };
+            let steering = Steering { skips_proxy_header: true, ..steering };
+            let datagram = if has_header { [proxy_header(len), packet.clone()].concat() } else { packet.clone() };
+            let (program, expected) =
+                (steering.steering_program(&[OLD, NEW], &NEW), steer_by_rule(&steering, &[OLD, NEW], &NEW, &packet));
+            prop_assert_eq!(run_program(&program, &datagram), expected);
         }
 
         #[test]

@@ -48,6 +48,10 @@ metrics! {
             handshakes_refused,
         }
         Counter(DENIED) { denied [kind: "quic"] "Connection attempts over QUIC; `handshakes_refused` counts them too." }
+        Counter("udp_proxy_headers", "Datagrams from `listen.proxy_protocol_from` with `listen.proxy_protocol_udp`.") {
+            udp_proxy_headers_read [result: "read"] "They began with a PROXY protocol header.",
+            udp_proxy_headers_refused [result: "refused"] "They had no such header, or a malformed one, and were dropped.",
+        }
         Counter("retries_sent", "Retry packets to validate an address.") {
             retries "Many of them are an attack, or `limits.max_connections` is too low.",
         }

@@ -39,7 +39,6 @@ mod tunnel_handoff;
 mod write_timeout;
 
 pub use listener::{serve_plain, serve_tls};
-pub use proxy_header::parse_proxy_header as proxy_header_addresses;
 pub use redirect_listener::{HttpValidation, RedirectListener};
 pub use request_head::check_fields as check_http2_fields;
 pub use tcp_metrics::TcpMetrics;

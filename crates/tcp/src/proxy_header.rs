@@ -5,9 +5,9 @@
 use super::tcp_worker::TcpWorker;
 use crate::tcp_metrics::TcpMetrics;
 use litequic_base::timers;
-use litequic_exchange::to_canonical_address;
+use litequic_exchange::{parse_proxy_header, to_canonical_address};
 use litequic_resources::connections::ConnectionEntry;
-use ppp::{v1, v2};
+use ppp::v2;
 use std::{io, net::SocketAddr};
 use tokio::{
     io::{AsyncRead, AsyncReadExt},
@@ -75,33 +75,6 @@ pub(super) async fn read_connection_addresses<H>(
     None
 }
 
-/// Parses a complete header into source and destination; `Some(None)` for one without addresses: LOCAL, UNKNOWN, and
-/// families other than IP. `None` if the header is malformed.
-pub fn parse_proxy_header(header: &[u8]) -> Option<Option<(SocketAddr, SocketAddr)>> {
-    if header.starts_with(v2::PROTOCOL_PREFIX) {
-        let header = v2::Header::try_from(header).ok().filter(|parsed| parsed.as_bytes().len() == header.len())?;
-        return Some(match (header.command, header.addresses) {
-            (v2::Command::Proxy, v2::Addresses::IPv4(ip)) => {
-                Some(((ip.source_address, ip.source_port).into(), (ip.destination_address, ip.destination_port).into()))
-            }
-            (v2::Command::Proxy, v2::Addresses::IPv6(ip)) => {
-                Some(((ip.source_address, ip.source_port).into(), (ip.destination_address, ip.destination_port).into()))
-            }
-            _ => None,
-        });
-    }
-    let header = v1::Header::try_from(header).ok().filter(|parsed| parsed.header.len() == header.len())?;
-    Some(match header.addresses {
-        v1::Addresses::Tcp4(ip) => {
-            Some(((ip.source_address, ip.source_port).into(), (ip.destination_address, ip.destination_port).into()))
-        }
-        v1::Addresses::Tcp6(ip) => {
-            Some(((ip.source_address, ip.source_port).into(), (ip.destination_address, ip.destination_port).into()))
-        }
-        v1::Addresses::Unknown => None,
-    })
-}
-
 /// Reads a header, and no byte behind it.
 ///
 /// # Errors
@@ -141,67 +114,4 @@ async fn read_exact_count(stream: &mut (impl AsyncRead + Unpin), count: usize, i
     let before = into.len();
     stream.take(count as u64).read_to_end(into).await?;
     if into.len() == before + count { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn v2(command: u8, family: u8, payload: &[u8]) -> Vec<u8> {
-        let length = u16::try_from(payload.len()).unwrap().to_be_bytes();
-        [v2::PROTOCOL_PREFIX, &[0x20 | command, family], &length, payload].concat()
-    }
-
-    #[test]
-    fn a_proxy_header_names_both_addresses_or_none() {
-        let ipv4 = [192, 0, 2, 7, 198, 51, 100, 1, 0x11, 0x51, 0x01, 0xbb];
-        let mut ipv6 = [0; 36];
-        (ipv6[15], ipv6[31], ipv6[33], ipv6[35]) = (1, 2, 80, 90);
-        let with_extension = [&ipv4[..], &[0x04, 0, 2, 9, 9]].concat();
-        let v4 = Some(Some(("192.0.2.7:4433", "198.51.100.1:443")));
-        let said = |text: &'static str| text.as_bytes().to_vec();
-        type Said = Option<Option<(&'static str, &'static str)>>;
-        let table: [(Vec<u8>, Said); 25] = [
-            (said("PROXY TCP4 192.0.2.7 198.51.100.1 4433 443\r\n"), v4),
-            (said("PROXY TCP6 2001:db8::7 ::1 1 65535\r\n"), Some(Some(("[2001:db8::7]:1", "[::1]:65535")))),
-            (said("PROXY UNKNOWN\r\n"), Some(None)),
-            (said("PROXY UNKNOWN ffff:f...f:ffff ffff:f...f:ffff 65535 65535\r\n"), Some(None)),
-            (said("PROXY TCP4 192.0.2.7 198.51.100.1 4433 443\n"), None),
-            (said("PROXY TCP4 192.0.2.7 198.51.100.1 4433 443\r\nmore"), None),
-            (said("PROXY TCP4 192.0.2.7 198.51.100.1 4433\r\n"), None),
-            (said("PROXY TCP4 192.0.2.7 198.51.100.1 4433 65536\r\n"), None),
-            (said("PROXY TCP4 2001:db8::7 ::1 1 2\r\n"), None),
-            (said("PROXY TCP4 192.0.2.07 198.51.100.1 1 2\r\n"), None),
-            (said("PROXY UDP4 192.0.2.7 198.51.100.1 1 2\r\n"), None),
-            (said("proxy TCP4 192.0.2.7 198.51.100.1 1 2\r\n"), None),
-            (said("PROXY  \r\n"), None),
-            (v2(1, 0x11, &ipv4), v4),
-            (v2(1, 0x11, &with_extension), v4),
-            (v2(1, 0x21, &ipv6), Some(Some(("[::1]:80", "[::2]:90")))),
-            (v2(0, 0x11, &ipv4), Some(None)),
-            (v2(0, 0x00, &[]), Some(None)),
-            (v2(1, 0x00, &[1, 2, 3]), Some(None)),
-            (v2(1, 0x31, &[0; 216]), Some(None)),
-            (v2(1, 0x11, &ipv4[..11]), None),
-            (v2(2, 0x11, &ipv4), None),
-            (v2(1, 0x41, &ipv4), None),
-            (v2(1, 0x11, &ipv4)[..20].to_vec(), None),
-            ([v2(1, 0x11, &ipv4), vec![0]].concat(), None),
-        ];
-        for (header, expected) in table {
-            let expected = expected.map(|said| said.map(|(a, b)| (a.parse().unwrap(), b.parse().unwrap())));
-            assert_eq!(parse_proxy_header(&header), expected, "{}", String::from_utf8_lossy(&header));
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn no_proxy_header_bytes_panic(bytes: Vec<u8>, v1: String, command: u8, family: u8) {
-            let _ = parse_proxy_header(&bytes);
-            let _ = parse_proxy_header(format!("PROXY {v1}\r\n").as_bytes());
-            let _ = parse_proxy_header(&[b"PROXY ", &bytes[..], b"\r\n"].concat());
-            let _ = parse_proxy_header(&v2(command & 15, family, &bytes));
-        }
-    }
 }

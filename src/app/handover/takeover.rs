@@ -23,6 +23,7 @@ impl InheritedState {
     pub(in crate::app) fn handover_server(
         &mut self,
         sockets: ProcessSockets,
+        config: &Config,
         metrics: &Arc<ProcessMetrics>,
     ) -> Result<HandoverServer, StartError> {
         // Connection IDs have at most 20 bytes.
@@ -34,6 +35,7 @@ impl InheritedState {
             first_byte: layout.first_byte(),
             issuer_offset: byte(layout.issuer_offset()),
             mask: hashed.map(|hashed| SteeringMask { key: self.ids.issuer_mask_key(), hashed }),
+            skips_proxy_header: config.listen.proxy_protocol_udp.has_headers(),
         };
         let ProcessSockets { groups, tcp, redirects, admin, probes, .. } = sockets;
         let operator = [admin, probes].into_iter().flatten();

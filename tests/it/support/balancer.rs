@@ -8,7 +8,7 @@ use std::{
     collections::HashMap,
     sync::{
         Mutex,
-        atomic::{AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     },
 };
 use tokio::{net::UdpSocket, task::JoinSet};
@@ -84,6 +84,9 @@ pub(crate) struct Balancer {
 }
 
 struct Shared {
+    /// Written before each datagram of a client.
+    header: fn(SocketAddr) -> Vec<u8>,
+    forgets: AtomicBool,
     /// None: by the source alone.
     by_id: Mutex<Vec<Routing>>,
     servers: Vec<SocketAddr>,
@@ -93,9 +96,19 @@ struct Shared {
 impl Balancer {
     /// Before `servers`, among which the hash of the source chooses where no ID of `by_id` does.
     pub(crate) async fn before(servers: Vec<SocketAddr>, by_id: Vec<Routing>) -> Self {
+        Self::with_headers(servers, by_id, |_| Vec::new()).await
+    }
+
+    /// The same, which writes a header before each datagram of a client.
+    pub(crate) async fn with_headers(
+        servers: Vec<SocketAddr>,
+        by_id: Vec<Routing>,
+        header: fn(SocketAddr) -> Vec<u8>,
+    ) -> Self {
         let front = Arc::new(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap());
         let address = front.local_addr().unwrap();
-        let shared = Arc::new(Shared { by_id: Mutex::new(by_id), servers, routed: AtomicUsize::new(0) });
+        let (by_id, forgets, routed) = (Mutex::new(by_id), AtomicBool::new(false), AtomicUsize::new(0));
+        let shared = Arc::new(Shared { header, forgets, by_id, servers, routed });
         let mut tasks = JoinSet::new();
         tasks.spawn(run(front, Arc::clone(&shared)));
         Self { address, shared, _tasks: tasks }
@@ -104,6 +117,11 @@ impl Balancer {
     /// Replaces the configurations.
     pub(crate) fn configure(&self, by_id: Vec<Routing>) {
         *self.shared.by_id.lock().unwrap() = by_id;
+    }
+
+    /// Forgets all flows: each client gets another port at the servers.
+    pub(crate) fn forget_flows(&self) {
+        self.shared.forgets.store(true, Relaxed);
     }
 
     /// Datagrams that went where their ID says.
@@ -146,6 +164,9 @@ async fn run(front: Arc<UdpSocket>, shared: Arc<Shared>) {
     let mut datagram = [0; 65_536];
     loop {
         let (len, client) = front.recv_from(&mut datagram).await.unwrap();
+        if shared.forgets.swap(false, Relaxed) {
+            backs.clear();
+        }
         let server = shared.server(&datagram[..len], client);
         let back = match backs.get(&(client, server)) {
             Some(back) => Arc::clone(back),
@@ -163,6 +184,6 @@ async fn run(front: Arc<UdpSocket>, shared: Arc<Shared>) {
             }
         };
         // One that is gone refuses.
-        let _ = back.send_to(&datagram[..len], server).await;
+        let _ = back.send_to(&[&(shared.header)(client), &datagram[..len]].concat(), server).await;
     }
 }

@@ -31,7 +31,7 @@ pub use acknowledged_numbers::{AcknowledgedNumbers, MAX_ACKNOWLEDGED_RANGES};
 pub use control_frames::AlertHandle;
 
 pub(super) use ack_frequency::AckFrequencyState;
-pub(super) use client_address::ValidatedAddresses;
+pub(super) use client_address::{ValidatedAddresses, datagram_client, set_named_client};
 pub(super) use connection_state::ConnectionState;
 pub(super) use connections::{Connections, PacketAction, ReceivedPacket};
 pub(super) use path_challenge::{UnansweredChallenge, move_before_response};

@@ -20,17 +20,15 @@ use super::{
     admission::{AttemptOutcome, client_ip},
     endpoint_state::EndpointState,
 };
-use crate::identity::Secrets;
+use crate::{connection::datagram_client, identity::Secrets};
 use aws_lc_rs::hmac;
 use s2n_quic::provider::address_token::{Context, Format as TokenFormat, Provider};
-use s2n_quic_core::{
-    connection::{InitialId, LocalId},
-    event::api::SocketAddress,
-};
+use s2n_quic_core::connection::{InitialId, LocalId};
 use std::{
     collections::HashSet,
     convert::Infallible,
     mem,
+    net::{IpAddr, SocketAddr},
     sync::Arc,
     time::{Instant, SystemTime, UNIX_EPOCH},
 };
@@ -129,12 +127,12 @@ struct TokenClient {
 
 impl TokenClient {
     fn from_context(context: &Context<'_>, retry_id: LocalId) -> Option<Self> {
-        let (ip, port): (&[u8], u16) = match &context.remote_address {
-            SocketAddress::IpV4 { ip, port, .. } => (&ip[..], *port),
-            SocketAddress::IpV6 { ip, port, .. } => (&ip[..], *port),
-            _ => return None,
+        let client = datagram_client(SocketAddr::from(&context.remote_address));
+        let ip = match client.ip() {
+            IpAddr::V4(ip) => ip.octets().to_vec(),
+            IpAddr::V6(ip) => ip.octets().to_vec(),
         };
-        let address = [ip, &port.to_be_bytes()].concat();
+        let address = [&ip[..], &client.port().to_be_bytes()].concat();
         let connection_id = context.peer_connection_id.to_vec();
         Some(Self { address, connection_id, retry_id: retry_id.as_bytes().to_vec() })
     }

@@ -2,7 +2,7 @@
 //! token (`limits`) and one for an Initial with a token (`address_token`), for which s2n-quic does not call the
 //! limiter.
 
-use crate::metrics::QuicMetrics;
+use crate::{connection::datagram_client, metrics::QuicMetrics};
 use litequic_base::{
     lifecycle::{PhaseWatch, ProcessPhase},
     token_bucket::SharedTokenBucket,
@@ -279,9 +279,9 @@ pub(super) fn limit_network(config: &Config, address: IpAddr) -> Option<(IpAddr,
     config.source_of_client(address).map(|network| (network.address, network.prefix))
 }
 
-/// IP address of a client.
+/// IP address of the client whose datagram from `address` is processed.
 pub(super) fn client_ip(address: &SocketAddress<'_>) -> IpAddr {
-    SocketAddr::from(address).ip()
+    datagram_client(SocketAddr::from(address)).ip()
 }
 
 #[cfg(test)]

@@ -7,13 +7,12 @@ use super::{
     admission::client_ip,
     connection_slot::ConnectionSlot,
     endpoint_state::{ChallengePacket, EndpointState, EndpointTable, PacketId},
-    logging::path_ends,
     rtt_sampling::RttSampling,
     wakes,
 };
 use crate::{
     congestion::{PathFeedbacks, current_rtt},
-    connection::{AckFrequencyState, ConnectionState, SentStreams, ValidatedAddresses},
+    connection::{AckFrequencyState, ConnectionState, SentStreams, ValidatedAddresses, datagram_client},
     qlog::{LogMetrics, LogOrder, LoggedPacket},
 };
 use litequic_config::AckFrequency;
@@ -121,6 +120,11 @@ impl ConnectionContext {
         }
     }
 
+    /// Addresses of a path's client and of litequic, for a log.
+    fn logged_ends(&self, path: &Path<'_>) -> (SocketAddr, SocketAddr) {
+        (self.addresses.path_client((&path.remote_addr).into()), (&path.local_addr).into())
+    }
+
     /// Records that packet number `number` was skipped: never sent.
     #[cold]
     fn record_skipped(&self, number: u64) {
@@ -206,16 +210,19 @@ impl Subscriber for EventSubscriber {
         event: &ConnectionStarted<'_>,
     ) {
         let client = &event.path.remote_addr;
-        context.slot.attach_slots(self.state.admission.take_client_slots(client_ip(client)), client.into());
+        let slots = self.state.admission.take_client_slots(client_ip(client));
+        context.slot.attach_slots(slots, datagram_client(client.into()));
+        context.addresses.on_path_created(client.into());
         context.addresses.on_validated(client.into(), true);
         context.paths.bind_feedback(event.path.id, self.state.with_table(|table| table.new.feedback.take()));
         context.set_active_path(&event.path);
-        self.state.log_new_connection(context.id, &path_tuple(&event.path));
+        self.state.log_new_connection(context.id, context.logged_ends(&event.path));
     }
 
     /// Called before a packet of the path is authenticated, after its controller was created.
     fn on_path_created(&mut self, context: &mut ConnectionContext, _: &ConnectionMeta, event: &PathCreated<'_>) {
         context.paths.bind_feedback(event.new.id, self.state.with_table(|table| table.new.feedback.take()));
+        context.addresses.on_path_created((&event.new.remote_addr).into());
     }
 
     fn on_server_name_information(
@@ -276,7 +283,7 @@ impl Subscriber for EventSubscriber {
         context.addresses.on_activated((&event.active.remote_addr).into());
         context.set_active_path(&event.active);
         if let Some(log) = self.state.connection_log(context.id) {
-            let (client, local) = path_ends(&path_tuple(&event.active));
+            let (client, local) = context.logged_ends(&event.active);
             log.log_tuple(event.active.id, client, local);
         }
         let woken = self.state.with_table(|table| {

@@ -340,9 +340,9 @@ mod tests {
             assert!(!interceptor.admit_datagram(&mut small));
             assert_eq!(small, datagram(first, 1199));
         }
-        let admitted =
-            (0..MAX_RESPONSES_PER_SECOND * 2).filter(|_| interceptor.admit_datagram(&mut datagram(0xd0, 1200)));
-        assert!(admitted.count() < MAX_RESPONSES_PER_SECOND as usize * 2);
+        // On a slow machine a second's worth is there again before it is used up.
+        let mut attempts = 0..MAX_RESPONSES_PER_SECOND * 64;
+        assert!(attempts.any(|_| !interceptor.admit_datagram(&mut datagram(0xd0, 1200))));
         assert!(interceptor.state.metrics.limit_refusals.get() > 0);
         assert!(!interceptor.admit_datagram(&mut datagram(0xd0, 1199)));
     }

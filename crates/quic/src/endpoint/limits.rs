@@ -5,6 +5,7 @@ use super::{
     admission::{AttemptOutcome, client_ip, limit_network},
     endpoint_state::EndpointState,
 };
+use crate::connection::datagram_client;
 use litequic_config::{Config, Limits};
 use litequic_resources::receive::ReceiveBudget;
 use s2n_quic::provider::{
@@ -12,7 +13,11 @@ use s2n_quic::provider::{
     limits as connection,
 };
 use s2n_quic_core::{connection::limits::ValidationError, path::remote_port_blocked};
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
 /// Unidirectional streams that a client may open: control, QPACK encoder and decoder (RFC 9114 §6.2), and a few of
 /// unknown types, by which clients exercise extensibility (§9).
@@ -42,7 +47,7 @@ pub(super) struct ConnectionAttemptLimiter(pub(super) Arc<EndpointState>);
 impl endpoint_limits::Limiter for ConnectionAttemptLimiter {
     fn on_connection_attempt(&mut self, attempt: &ConnectionAttempt<'_>) -> Outcome {
         // From these ports only reflected attacks come (DNS, NTP, …), as in s2n-quic's own limiter.
-        if remote_port_blocked(attempt.remote_address.port()) {
+        if remote_port_blocked(datagram_client(SocketAddr::from(&attempt.remote_address)).port()) {
             return Outcome::drop();
         }
         // No client has one of litequic's IDs by chance, only with a token, or from a process that is gone.

@@ -45,12 +45,11 @@ impl EndpointState {
         self.with_table(|table| table.logs.by_connection.get(&connection).map(Arc::clone))
     }
 
-    /// Logs a new connection on `path`, if an order waits for one and selects it.
-    pub(super) fn log_new_connection(&self, connection: u64, path: &Tuple) {
+    /// Logs a new connection between `client` and `local`, if an order waits for one and selects it.
+    pub(super) fn log_new_connection(&self, connection: u64, (client, local): (SocketAddr, SocketAddr)) {
         if !self.at_hand.has_logs() {
             return;
         }
-        let (client, local) = path_ends(path);
         let waiting = self.with_table(|table| table.logs.waiting.clone());
         let order = waiting.iter().find(|(order, _)| !order.is_over() && order.selects_client(client));
         if let Some(log) = order.and_then(|(order, worker)| ConnectionLog::open_log(order, *worker)) {

@@ -18,7 +18,7 @@ use crate::{
         connection_id::{ConnectionIdFormat, WorkerIndex},
         stateless_reset::ResetTokens,
     },
-    io::{EndpointHooks, EndpointIo, MAX_MTU, Moderation},
+    io::{EndpointHooks, EndpointIo, MAX_MTU, Moderation, ProxiedDatagrams},
 };
 use s2n_quic::{
     Server,
@@ -99,6 +99,7 @@ pub fn start_endpoint<T: provider::Provider + Clone>(
         layout: parts.ids.layout(),
         newest_first: config.litequic.ack_merge,
         moderation,
+        proxied: ProxiedDatagrams::from_config(&parts.config, &parts.metrics),
     });
     let limits = TransportLimits::new(state(), parts.receive.clone()).map_err(configuration_error)?;
     let format = ConnectionIdFormat::new(ids.clone(), Arc::clone(&parts.ids), metrics());

@@ -6,6 +6,7 @@ mod ack_reordering;
 mod endpoint_io;
 mod hooks;
 mod moderation;
+mod proxied_datagrams;
 mod receive;
 mod timer;
 mod transmit;
@@ -17,6 +18,7 @@ pub(super) use endpoint_io::MAX_MTU;
 pub use endpoint_io::{EndpointIo, SocketIo};
 pub(super) use hooks::EndpointHooks;
 pub(super) use moderation::{MAX_TURN_PERIOD, Moderation, longest_turn};
+pub(super) use proxied_datagrams::ProxiedDatagrams;
 
 #[cfg(test)]
 mod tests;

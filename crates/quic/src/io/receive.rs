@@ -4,9 +4,10 @@ use super::{
     ack_reordering::{AckReordering, Arrival},
     hooks::EndpointHooks,
     moderation::{Moderation, ModerationRule},
+    proxied_datagrams::ProxiedDatagrams,
     yield_to_runtime::yield_to_runtime,
 };
-use crate::identity::IdLayout;
+use crate::{connection::set_named_client, identity::IdLayout};
 use litequic_base::timers;
 use litequic_net::datagram::{NetworkPath, Receive, end_migration_check};
 use s2n_quic_core::{
@@ -61,11 +62,12 @@ pub(super) struct ReceivedBatch<R> {
     layout: IdLayout,
     /// Order of the batch; `None` means the order of arrival.
     order: Option<AckReordering<NetworkPath>>,
+    proxied: Option<ProxiedDatagrams>,
 }
 
 impl<R> Rx<R> {
     pub(super) fn new(receive: R, hooks: EndpointHooks) -> Self {
-        let EndpointHooks { layout, newest_first, moderation } = hooks;
+        let EndpointHooks { layout, newest_first, moderation, proxied } = hooks;
         let order = newest_first.then(AckReordering::default);
         let batch = ReceivedBatch {
             receive,
@@ -75,6 +77,7 @@ impl<R> Rx<R> {
             moderation: moderation.clone(),
             layout,
             order,
+            proxied,
         };
         let turns = ReceiveTurns { moderation, rule: ModerationRule::default(), taken: None, more: false, next: None };
         Self { batch, owes_turn: false, turns }
@@ -179,12 +182,16 @@ impl<R: Receive> ReceivedBatch<R> {
     /// Numbers and orders a received batch of `len` datagrams.
     fn start_batch(&mut self, len: usize) {
         self.moderation.begin_batch();
-        let Self { receive, layout, order, .. } = self;
+        let Self { receive, layout, order, proxied, .. } = self;
         if let Some(order) = order
             && len > 1
         {
             order.order_batch((0..len).map(|index| {
                 let (header, payload) = receive.datagram(index)?;
+                let payload = match proxied {
+                    Some(proxied) => proxied.find_packet(header.path.addresses.remote_address.0.into(), payload)?,
+                    None => payload,
+                };
                 let connection = layout.connection_key(payload)?;
                 Some(Arrival { connection, path: header.path, len: payload.len() })
             }));
@@ -195,13 +202,22 @@ impl<R: Receive> ReceivedBatch<R> {
     /// Passes the batch to `on_packet`, in the order of [`AckReordering`] or of arrival, up to
     /// [`MAX_OPENINGS_AT_ONCE`].
     fn hand_over_batch(&mut self, on_packet: &mut impl FnMut(Header<NetworkPath>, &mut [u8])) {
-        let Self { receive, len, handed_over, moderation, order, .. } = self;
+        let Self { receive, len, handed_over, moderation, order, proxied, .. } = self;
         let mut hand_over = |index| {
-            if let Some((header, payload)) = receive.datagram(index) {
-                header.path.begin_migration_check();
-                on_packet(header, payload);
-                end_migration_check();
+            let Some((header, mut payload)) = receive.datagram(index) else { return };
+            if let Some(proxied) = proxied {
+                let remote = header.path.addresses.remote_address.0.into();
+                let Some(found) = proxied.take_header(remote, payload) else { return };
+                // A header alone brings no packet.
+                let Some(packet) = payload.get_mut(found.header_len..).filter(|packet| !packet.is_empty()) else {
+                    return;
+                };
+                payload = packet;
+                set_named_client(found.client);
             }
+            header.path.begin_migration_check();
+            on_packet(header, payload);
+            end_migration_check();
         };
         let before = moderation.openings();
         let is_late = timers::grace_deadline().is_some();
@@ -215,6 +231,7 @@ impl<R: Receive> ReceivedBatch<R> {
                 break;
             }
         }
+        set_named_client(None);
         self.is_interrupted = !self.is_empty();
     }
 }

@@ -85,7 +85,7 @@ fn endless(drained: bool) -> (Rx<Endless>, Arc<AtomicUsize>) {
 }
 
 fn rx(endless: Endless, newest_first: bool) -> Rx<Endless> {
-    Rx::new(endless, EndpointHooks { layout: IdLayout::default(), newest_first, moderation: off() })
+    Rx::new(endless, EndpointHooks { layout: IdLayout::default(), newest_first, moderation: off(), proxied: None })
 }
 
 /// Last bytes of the datagrams that a socket with `buffers` hands over, in order.
@@ -109,7 +109,8 @@ async fn ack_merge_hands_over_the_newest_small_datagrams_first() {
 #[tokio::test]
 async fn each_batch_has_a_number_of_its_own() {
     let batches = off();
-    let hooks = EndpointHooks { layout: IdLayout::default(), newest_first: true, moderation: batches.clone() };
+    let hooks =
+        EndpointHooks { layout: IdLayout::default(), newest_first: true, moderation: batches.clone(), proxied: None };
     let endless = Endless { buffers: vec![vec![1; 4]], batches: Arc::default(), port: ports, drained: false };
     let mut rx = Rx::new(endless, hooks);
     for number in 1..4 {
@@ -147,7 +148,12 @@ async fn many_requests_of_a_batch_are_handed_over_in_parts() {
         (true, true, true, vec![len]),
     ] {
         let (moderation, batches) = (off(), Arc::new(AtomicUsize::new(0)));
-        let hooks = EndpointHooks { layout: IdLayout::default(), newest_first: true, moderation: moderation.clone() };
+        let hooks = EndpointHooks {
+            layout: IdLayout::default(),
+            newest_first: true,
+            moderation: moderation.clone(),
+            proxied: None,
+        };
         let buffers = (0..len).zip(0..).map(|(_, byte)| vec![byte; 4]).collect();
         let mut rx = Rx::new(Endless { buffers, batches: Arc::clone(&batches), port: ports, drained }, hooks);
         if suspended {
@@ -272,7 +278,12 @@ async fn a_busy_socket_is_read_at_fixed_times_until_nothing_arrives() {
         let moderation = Moderation::new(switch, Arc::clone(&metrics));
         let began = Instant::now();
         let socket = Steady { began, lasts: LASTS, taken: 0, next: Box::pin(sleep_until(began)) };
-        let hooks = EndpointHooks { layout: IdLayout::default(), newest_first: true, moderation: moderation.clone() };
+        let hooks = EndpointHooks {
+            layout: IdLayout::default(),
+            newest_first: true,
+            moderation: moderation.clone(),
+            proxied: None,
+        };
         let mut rx = Rx::new(socket, hooks);
         let (mut all, mut last) = (0, 0);
         while began.elapsed() < LASTS {

@@ -1,0 +1,117 @@
+//! The PROXY protocol before each datagram of a load balancer.
+
+use super::{configured, started};
+use crate::support::{balancer::Balancer, client::Quic, prelude::*};
+use litequic_config::WorkerCount;
+use std::num::NonZeroU16;
+use tokio::net::UdpSocket;
+
+/// The balancer is one address, and the clients are others.
+const EVERY: &str = "listen.proxy_protocol_from = [\"127.0.0.1\"]\nlisten.proxy_protocol_udp = \"every\"";
+/// The clients' address.
+const CLIENT: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 9);
+const OTHER_CLIENT: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 10);
+
+/// A header of version 2 for a datagram of `client`, with a CRC32C as nginx adds one.
+fn header(client: SocketAddr) -> Vec<u8> {
+    let SocketAddr::V4(client) = client else { panic!("clients are at IPv4 addresses") };
+    let addresses = [&client.ip().octets()[..], &[198, 51, 100, 1], &client.port().to_be_bytes(), &[1, 187]].concat();
+    [b"\r\n\r\n\0\r\nQUIT\n\x21\x12\0\x13", &addresses[..], &[3, 0, 4, 1, 2, 3, 4]].concat()
+}
+
+async fn through(balancer: &Balancer, local: Ipv4Addr, litequic: &Litequic) -> Client {
+    let quic = Quic::from(local, balancer.address, &litequic.cert_pem).await.unwrap();
+    Client::over(quic, "localhost").await
+}
+
+fn forwarded_for(origin: &Always) -> String {
+    let seen = origin.seen().to_ascii_lowercase();
+    seen.lines().rev().find_map(|line| line.strip_prefix("x-forwarded-for: ")).unwrap_or_default().to_owned()
+}
+
+fn headers(litequic: &Litequic) -> [u64; 2] {
+    [
+        litequic.sum(|worker| worker.quic.udp_proxy_headers_read.get()),
+        litequic.sum(|worker| worker.quic.udp_proxy_headers_refused.get()),
+    ]
+}
+
+#[tokio::test]
+async fn the_client_is_whom_the_datagrams_name_whatever_the_balancers_port() {
+    let origin = Always::new(Always::EMPTY_200).await;
+    let mut config = configured(origin.address, EVERY);
+    config.listen.workers = WorkerCount::Count(NonZeroU16::new(2).unwrap());
+    // Tokens are bound to the client.
+    config.limits.retry_handshakes = 0;
+    let litequic = Litequic::with_config(&config).await;
+    let balancer = Balancer::with_headers(vec![litequic.address], vec![], header).await;
+    for _ in 0..16 {
+        let client = through(&balancer, CLIENT, &litequic).await;
+        assert_eq!(client.get("/").await.status, 200);
+        assert_eq!(forwarded_for(&origin), CLIENT.to_string());
+        balancer.forget_flows();
+        assert_eq!(client.get("/").await.status, 200);
+        assert_eq!(forwarded_for(&origin), CLIENT.to_string());
+        client.quic.change_port();
+        assert_eq!(client.get("/").await.status, 200);
+        assert_eq!(forwarded_for(&origin), CLIENT.to_string());
+    }
+    assert!(litequic.sum(|worker| worker.quic.retries.get()) >= 16);
+    assert_eq!(litequic.sum(|worker| worker.quic.retry_tokens_refused.get()), 0);
+    let [read, refused] = headers(&litequic);
+    assert!(read > 16 && refused == 0, "{read}, {refused}");
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn access_rules_hold_for_the_named_client() {
+    let origin = Always::new(Always::EMPTY_200).await;
+    let rules = format!("{EVERY}\n[[routes]]\norigin = \"origin\"\nallow = [\"{CLIENT}\"]");
+    let litequic = started(origin.address, &rules).await;
+    let balancer = Balancer::with_headers(vec![litequic.address], vec![], header).await;
+    for (local, status) in [(CLIENT, 200), (OTHER_CLIENT, 403)] {
+        assert_eq!(through(&balancer, local, &litequic).await.get("/").await.status, status, "{local}");
+    }
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn datagrams_of_the_balancer_without_a_header_of_its_own_are_dropped() {
+    let origin = Always::new(Always::EMPTY_200).await;
+    let litequic = started(origin.address, EVERY).await;
+    let balancer = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let initial = [&[0xc0, 0, 0, 0, 1, 8][..], &[7; 1300]].concat();
+    let cut = &header((CLIENT, 1).into())[..30];
+    let local = b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0";
+    for (datagram, counts) in [
+        (&initial[..], [0, 1]),
+        (cut, [0, 2]),
+        (b"PROXY UDP4 127.0.0.9 198.51.100.1 1 443\r\n", [0, 3]),
+        (&local[..], [1, 3]),
+        (&header((CLIENT, 1).into()), [2, 3]),
+        // What follows the balancer's header is the client's, and no packet.
+        (&[header((CLIENT, 1).into()), header((OTHER_CLIENT, 1).into()), initial.clone()].concat(), [3, 3]),
+    ] {
+        balancer.send_to(datagram, litequic.address).await.unwrap();
+        let [read, refused] = counts;
+        litequic.wait_until("headers read", |worker| worker.quic.udp_proxy_headers_read.get(), |n| n == read).await;
+        let count = |worker: &WorkerMetrics| worker.quic.udp_proxy_headers_refused.get();
+        litequic.wait_until("headers refused", count, |n| n == refused).await;
+    }
+    assert_eq!(litequic.sum(|worker| worker.quic.connections_held.get()), 0);
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn others_than_the_balancer_send_no_headers() {
+    let origin = Always::new(Always::EMPTY_200).await;
+    let litequic = started(origin.address, EVERY).await;
+    let client = Client::over(Quic::at(CLIENT, &litequic).await.unwrap(), "localhost").await;
+    assert_eq!(client.get("/").await.status, 200);
+    assert_eq!((forwarded_for(&origin), headers(&litequic)), (CLIENT.to_string(), [0, 0]));
+    let stranger = UdpSocket::bind((OTHER_CLIENT, 0)).await.unwrap();
+    stranger.send_to(&header((CLIENT, 1).into()), litequic.address).await.unwrap();
+    assert_eq!(client.get("/").await.status, 200);
+    assert_eq!(headers(&litequic), [0, 0]);
+    litequic.stop().await;
+}

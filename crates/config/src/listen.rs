@@ -116,7 +116,7 @@ impl Listen {
     }
 }
 
-/// Which datagrams of load balancers begin with a PROXY protocol header: `listen.proxy_protocol_udp`.
+/// Datagrams of load balancers that begin with a PROXY protocol header: `listen.proxy_protocol_udp`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProxyProtocolUdp {
     /// None.

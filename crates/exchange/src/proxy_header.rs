@@ -1,5 +1,5 @@
-//! Parses PROXY protocol headers (<https://www.haproxy.org/download/1.8/doc/proxy-protocol.txt>), by which load balancers
-//! name the client of a connection (versions 1 and 2) or of a datagram (version 2). Pure.
+//! Parses PROXY protocol headers (<https://www.haproxy.org/download/1.8/doc/proxy-protocol.txt>), by which load
+//! balancers name the client of a connection (versions 1 and 2) or of a datagram (version 2). Pure.
 
 use ppp::{v1, v2};
 use std::net::SocketAddr;
@@ -35,8 +35,8 @@ pub fn parse_proxy_header(header: &[u8]) -> Option<Option<(SocketAddr, SocketAdd
     })
 }
 
-/// Splits a datagram that begins with a header of version 2 into the client that the header names, if any, and the rest.
-/// `None` if the header is missing or malformed.
+/// Splits a datagram that begins with a header of version 2 into the client that the header names, if any, and the
+/// rest. `None` if the header is missing or malformed.
 pub fn split_proxied_datagram(datagram: &[u8]) -> Option<(Option<SocketAddr>, &[u8])> {
     let length = datagram.get(V2_LEN_OFFSET..V2_FIXED_LEN)?.first_chunk()?;
     let (header, rest) = datagram.split_at_checked(V2_FIXED_LEN + usize::from(u16::from_be_bytes(*length)))?;

@@ -1,5 +1,5 @@
-//! Takes PROXY protocol headers from the datagrams of load balancers (`listen.proxy_protocol_udp`). Each datagram has one,
-//! or is dropped: what follows a header is the client's, whatever it looks like. So no client can name another one.
+//! Takes PROXY protocol headers from the datagrams of load balancers (`listen.proxy_protocol_udp`). Each datagram has
+//! one, or is dropped: what follows a header is the client's, whatever it looks like. So no client can name another.
 
 use crate::metrics::QuicMetrics;
 use litequic_config::{Config, LiveConfig};
@@ -13,7 +13,7 @@ pub(crate) struct ProxiedDatagrams {
     metrics: Arc<QuicMetrics>,
 }
 
-/// What a datagram is for QUIC.
+/// Parts of a datagram: header and packet.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ProxiedDatagram {
     /// Bytes of the header, which is no part of the packet.
@@ -49,7 +49,8 @@ impl ProxiedDatagrams {
     }
 }
 
-/// Reads the header of `datagram` from `remote`, if that is a load balancer. `None` if the header is missing or malformed.
+/// Reads the header of `datagram` from `remote`, if that is a load balancer. `None` if the header is missing or
+/// malformed.
 fn read_header(config: &Config, remote: SocketAddr, datagram: &[u8]) -> Option<ProxiedDatagram> {
     let balancers = &config.listen.proxy_protocol_from;
     if !balancers.iter().any(|network| network.contains_address(remote.ip())) {

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 /// Time for which unsent bytes suffice: a receive batch may be 2 ms late, and slow start sends at twice the rate.
 const UNSENT_TIME: Duration = Duration::from_millis(4);
-/// Number of turns for which unsent bytes suffice on a worker that is late for [`UNSENT_TIME`]: the connection waits for
-/// its own turn, and then the endpoint, which sends, for its turn.
+/// Number of turns for which unsent bytes suffice on a worker that is late for [`UNSENT_TIME`]: the connection waits
+/// for its own turn, and then the endpoint, which sends, for its turn.
 const TURNS_AHEAD: u32 = 2;
 /// Minimum of a connection's bound of unsent bytes: while one train is sent, another one is queued.
 pub const MIN_UNSENT_BYTES: u64 = 2 * TRAIN;
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn unsent_bytes_cover_the_turns_of_a_saturated_worker_up_to_the_window() {
+    fn unsent_bytes_cover_turns_of_a_saturated_worker_within_the_window() {
         let path = SendPath { window: 123_120, smoothed_rtt: 80_000, min_rtt: 200, turn_delay: Duration::ZERO };
         for (delay, horizon) in
             [(0, MIN_UNSENT_BYTES), (2, MIN_UNSENT_BYTES), (20, 61_560), (40, 123_120), (100, 123_120)]

@@ -135,7 +135,7 @@ fn reordering_of_three_per_cent_does_not_reduce_the_window() {
 }
 
 #[test]
-fn lost_packets_on_a_path_that_reorders_reduce_the_window_once_a_round_trip() {
+fn losses_on_a_path_that_reorders_reduce_once_a_round_trip() {
     let mut model = Model::new();
     model.run(200, reorders);
     let (window, reductions, began) = (model.path.window(), model.reductions.len(), model.path.now);

@@ -1,6 +1,6 @@
 //! Decides how long a reduction of the window waits for packets that were declared lost, on a path that has reordered
-//! packets: RACK's reordering window (RFC 8985 §6.2, step 4). Only the reduction waits: s2n-quic sends the data of these
-//! packets again at once. Pure.
+//! packets: RACK's reordering window (RFC 8985 §6.2, step 4). Only the reduction waits: s2n-quic sends the data of
+//! these packets again at once. Pure.
 
 use crate::wire::frame::NumberRange;
 use s2n_quic::provider::congestion_controller::Timestamp;

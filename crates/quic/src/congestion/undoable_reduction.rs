@@ -1,5 +1,5 @@
-//! Keeps the state before a reduction of the window, which returns if the reduction was spurious: packets were late, and
-//! no other one is missing for longer than that (RFC 9438 §4.9.2). Pure.
+//! Keeps the state before a reduction of the window, which returns if the reduction was spurious: packets were late,
+//! and no other one is missing for longer than that (RFC 9438 §4.9.2). Pure.
 
 use super::reordering_window::max_lateness;
 use s2n_quic::provider::congestion_controller::Timestamp;

@@ -215,6 +215,7 @@ fn what_the_examples_do_not_show_is_read_as_well() {
         ack_frequency,
         congestion,
         initial_window: 40,
+        max_mtu: 1440,
         priorities: false,
     };
     assert_eq!(servers.path_reading, PathReading::Raw);

@@ -217,6 +217,29 @@ async fn an_unvalidated_address_is_neither_reported_nor_trusted() {
     litequic.stop().await;
 }
 
+/// A path of IPv4 with an MTU of 1340 bytes, as through two tunnels, which reports nothing (no ICMP).
+#[tokio::test]
+async fn packets_are_no_larger_than_the_configured_mtu_both_ways() {
+    const LONGEST: u64 = 1340 - 28;
+    for (max_mtu, probes_are_lost) in [(1340, false), (1500, true)] {
+        let litequic = Litequic::start(origin::demo().await, |config| config.litequic.max_mtu = max_mtu).await;
+        let way = Way { max_length: usize::try_from(LONGEST).unwrap(), ..Way::default() };
+        let link = Link::between(litequic.address, Faults::both(way));
+        let client = connect(&litequic, &link).await;
+        timeout(PATIENCE, future::join(download(&client), upload(&client))).await.expect("transfers");
+        let [up, down] = [link.up(), link.down()].map(|counts| counts.longest.load(Relaxed));
+        if probes_are_lost {
+            assert!(up > LONGEST && down > LONGEST, "{up} bytes up, {down} down");
+            litequic.wait_until("lost probes", |worker| worker.quic.mtu_probes_lost.get(), |lost| lost > 0).await;
+        } else {
+            assert!(up <= LONGEST && down == LONGEST, "{up} bytes up, {down} down");
+            assert_eq!(litequic.sum(|worker| worker.quic.mtu_probes_lost.get()), 0);
+            assert_eq!(link.up().lost.load(Relaxed) + link.down().lost.load(Relaxed), 0);
+        }
+        litequic.stop().await;
+    }
+}
+
 #[tokio::test]
 async fn a_silence_shorter_than_the_idle_timeout_ends_nothing() {
     let idle = Duration::from_secs(3);

@@ -198,6 +198,7 @@ async fn lost_packets_are_counted_and_none_as_spurious() {
     assert!(litequic.sum(|worker| worker.quic.packets_lost.get()) > 0);
     assert_eq!(litequic.sum(|worker| worker.quic.spurious_losses.get()), 0);
     assert_eq!(litequic.sum(|worker| worker.quic.reductions_undone.get()), 0);
+    assert_eq!(litequic.sum(|worker| worker.quic.reductions_awaited.get()), 0, "the path keeps the order");
     litequic.stop().await;
 }
 
@@ -215,6 +216,7 @@ async fn reordered_packets_are_spurious_losses_and_keep_the_window() {
     let lost = litequic.sum(|worker| worker.quic.packets_lost.get());
     litequic.wait_until("losses that were none", right, |right| right <= lost / 2).await;
     assert!(litequic.sum(|worker| worker.quic.reductions_undone.get()) > 0);
+    assert!(litequic.sum(|worker| worker.quic.reductions_awaited.get()) > 0);
     litequic.stop().await;
 }
 

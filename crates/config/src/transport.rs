@@ -56,6 +56,12 @@ keys! {
         /// 10 are sent at once, more within the first round trip.
         initial_window: u16 = 24, number_kind(INITIAL_WINDOW_RANGE);
 
+        // Ethernet's. A lower one costs every client: 4 % more packets with 1440 bytes.
+        /// Largest IP packet in bytes, in both directions, on paths that begin: litequic probes for no larger one, and
+        /// clients are asked to send none (`max_udp_payload_size`, RFC 9000 §18.2). For tunnels, and for paths that
+        /// delay or drop large packets.
+        max_mtu: u16 = LiteQuic::MAX_MTU, number_kind(LiteQuic::MIN_MAX_MTU.into()..=LiteQuic::MAX_MTU.into());
+
         /// Whether the responses of a connection that begins are sent in the order of their priorities (RFC 9218): the
         /// `Priority` field of requests and of the origin's responses, and PRIORITY_UPDATE frames.
         priorities: bool = true, boolean_kind();
@@ -69,6 +75,10 @@ impl LiteQuic {
     pub const MIN_INITIAL_WINDOW: u16 = 10;
     /// Three times the largest initial window in use elsewhere.
     pub const MAX_INITIAL_WINDOW: u16 = 100;
+    /// Bytes of an IP packet that every IPv6 path carries (RFC 8200 §5), and with them a QUIC datagram of 1200 bytes.
+    pub const MIN_MAX_MTU: u16 = 1280;
+    /// Largest IP packet in bytes: that of Ethernet. With loopback's 65,536 measurements would be misleading.
+    pub const MAX_MTU: u16 = 1500;
 }
 
 /// Reads `[litequic]`.

@@ -45,6 +45,8 @@ pub(crate) struct Way {
     /// So many at the beginning pass unharmed by [`Which::Chance`].
     pub(crate) spare: u64,
     pub(crate) lose: Which,
+    /// Longer datagrams are lost.
+    pub(crate) max_length: usize,
     pub(crate) duplicate: Which,
     /// One bit is changed.
     pub(crate) corrupt: Which,
@@ -67,6 +69,7 @@ impl Default for Way {
         Self {
             spare: 0,
             lose: Which::None,
+            max_length: usize::MAX,
             duplicate: Which::None,
             corrupt: Which::None,
             forge: Which::None,
@@ -104,6 +107,8 @@ pub(crate) struct Counts {
     pub(crate) came: AtomicU64,
     /// Datagrams that went, doubles too.
     pub(crate) went: AtomicU64,
+    /// Bytes of the longest datagram that came.
+    pub(crate) longest: AtomicU64,
     pub(crate) lost: AtomicU64,
     pub(crate) duplicated: AtomicU64,
     pub(crate) corrupted: AtomicU64,
@@ -325,6 +330,7 @@ impl Lane {
         let number = self.number;
         self.number += 1;
         Counts::add(&counts.came);
+        counts.longest.fetch_max(datagram.len() as u64, Relaxed);
         // All are drawn for each datagram, so that one fault's rate changes nothing of another's choice.
         let Way { spare, lose, duplicate, corrupt, forge, hold, hold_for, .. } = self.way.clone();
         let [lost, double, corrupt, forge, hold] = [lose, duplicate, corrupt, forge, hold].map(|which| {
@@ -336,7 +342,7 @@ impl Lane {
             }
         });
         let bit: usize = self.random.random_range(0..8 * datagram.len().max(1));
-        if lost {
+        if lost || datagram.len() > self.way.max_length {
             Counts::add(&counts.lost);
         } else {
             if let (true, Some(byte)) = (corrupt, datagram.get_mut(bit / 8)) {

@@ -20,6 +20,7 @@ mod ids;
 mod interceptor;
 mod limits;
 mod logging;
+mod mtu;
 mod request_window;
 mod rtt_sampling;
 mod start;

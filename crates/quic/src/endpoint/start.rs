@@ -11,6 +11,7 @@ use super::{
     ids::{EndpointIds, EndpointResets},
     interceptor::PacketInterceptor,
     limits::{ConnectionAttemptLimiter, TransportLimits},
+    mtu::PathMtu,
     tls::TlsEndpoint,
 };
 use crate::{
@@ -113,6 +114,7 @@ pub fn start_endpoint<T: provider::Provider + Clone>(
         .and_then(|builder| builder.with_io(io))
         .and_then(|builder| builder.with_limits(limits))
         .and_then(|builder| builder.with_congestion_controller(ControllerFactory(state())))
+        .and_then(|builder| builder.with_mtu(PathMtu(state())))
         .and_then(|builder| builder.with_connection_id(EndpointIds { format, state: state() }))
         .and_then(|builder| builder.with_address_token(tokens))
         .and_then(|builder| builder.with_stateless_reset_token(EndpointResets { tokens: resets, state: state() }))

@@ -1,6 +1,7 @@
 //! Wraps TLS for four features that s2n-quic lacks: the client's transport parameters, as they came, are read for
-//! `ack_frequency` when TLS provides the 1-RTT keys; clients get another max_ack_delay than s2n-quic's own; a handshake
-//! that fails within its client's first datagram is closed with a CONNECTION_CLOSE; and stateless resets are limited.
+//! `ack_frequency` when TLS provides the 1-RTT keys; clients get another max_ack_delay than s2n-quic's own, and a
+//! max_udp_payload_size; a handshake that fails within its client's first datagram is closed with a CONNECTION_CLOSE;
+//! and stateless resets are limited.
 //!
 //! s2n-quic 0.91 stores a connection after it has processed the first datagram (`handle_initial_packet`). An earlier
 //! error drops the connection without a response, and the client waits for its own timeout: that happens in every
@@ -12,10 +13,10 @@
 //!
 //! A first Initial with frames that do not belong there is still discarded, which RFC 9000 §17.2.2 allows.
 
-use super::endpoint_state::EndpointState;
+use super::{endpoint_state::EndpointState, mtu::max_udp_payload_size};
 use crate::{
     connection::AckFrequencySupport,
-    wire::parameters::{self, MAX_ACK_DELAY_ID},
+    wire::parameters::{self, MAX_ACK_DELAY_ID, MAX_UDP_PAYLOAD_SIZE_ID},
 };
 use bytes::Bytes;
 use litequic_base::token_bucket::SharedTokenBucket;
@@ -79,8 +80,12 @@ impl<E: Endpoint> Endpoint for TlsEndpoint<E> {
     type Session = TlsSession<E::Session>;
 
     fn new_server_session<P: EncoderValue>(&mut self, parameters: &P, info: ConnectionInfo) -> Self::Session {
-        let announced =
-            AnnouncedParameters(parameters::without_parameter(MAX_ACK_DELAY_ID, &parameters.encode_to_vec()));
+        let mut announced = parameters::without_parameter(MAX_ACK_DELAY_ID, &parameters.encode_to_vec());
+        let max_mtu = self.state.config.load().litequic.max_mtu;
+        if let Some(size) = max_udp_payload_size(max_mtu, info.remote_address) {
+            parameters::append_integer(&mut announced, MAX_UDP_PAYLOAD_SIZE_ID, size);
+        }
+        let announced = AnnouncedParameters(announced);
         let session = self.tls.new_server_session(&announced, info);
         let own = self.state.at_hand.has_logs().then(|| Box::new(announced));
         TlsSession { own, ..self.wrap_session(session) }
@@ -116,7 +121,8 @@ pub(super) struct TlsSession<S> {
 }
 
 /// Encoded transport parameters for clients: without max_ack_delay, so that the default of 25 ms holds
-/// (docs/adr/0068-announced-ack-delay.md). Sessions box them, because hardly one keeps them.
+/// (docs/adr/0068-announced-ack-delay.md), and with max_udp_payload_size if `litequic.max_mtu` is set. Sessions box
+/// them, because hardly one keeps them.
 #[derive(Debug)]
 struct AnnouncedParameters(Vec<u8>);
 

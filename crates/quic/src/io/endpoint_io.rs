@@ -1,6 +1,7 @@
 //! Provides I/O over one socket to s2n-quic.
 
 use super::{hooks::EndpointHooks, receive::Rx, timer::EndpointClock, transmit::Tx};
+use litequic_config::LiteQuic;
 use litequic_net::datagram::{NetworkPath, Receive, Transmit};
 use s2n_quic::provider::io::{self as library, Provider};
 use s2n_quic_core::{
@@ -13,8 +14,8 @@ use s2n_quic_core::{
 };
 use std::{io, net::SocketAddr};
 
-/// Largest IP packet in bytes: that of Ethernet. With loopback's 65,536 measurements would be misleading.
-pub(crate) const MAX_MTU: u16 = 1500;
+/// Largest IP packet in bytes; `litequic.max_mtu` may be lower.
+pub(crate) const MAX_MTU: u16 = LiteQuic::MAX_MTU;
 /// Bytes of the headers of IPv4, without options, and UDP.
 const UDP_HEADERS_LEN: u16 = 20 + 8;
 

@@ -1,8 +1,10 @@
 //! Decodes and filters transport parameters (RFC 9000 §18). Pure.
 
-use s2n_codec::DecoderBuffer;
+use s2n_codec::{DecoderBuffer, EncoderValue};
 use s2n_quic_core::varint::VarInt;
 
+/// Identifier of max_udp_payload_size (RFC 9000 §18.2), in bytes.
+pub(crate) const MAX_UDP_PAYLOAD_SIZE_ID: u8 = 0x03;
 /// Identifier of max_ack_delay (RFC 9000 §18.2), in milliseconds.
 pub(crate) const MAX_ACK_DELAY_ID: u64 = 0x0b;
 
@@ -37,11 +39,18 @@ pub(crate) fn without_parameter(unwanted: u64, mut encoded: &[u8]) -> Vec<u8> {
     kept
 }
 
+/// Appends the parameter `id`, an identifier below 64 that `encoded` has not, with an integer value.
+#[expect(clippy::cast_possible_truncation, reason = "a varint has eight bytes at most (RFC 9000 §16)")]
+pub(crate) fn append_integer(encoded: &mut Vec<u8>, id: u8, value: VarInt) {
+    let value = value.encode_to_vec();
+    encoded.extend([id, value.len() as u8]);
+    encoded.extend(value);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use s2n_codec::EncoderValue as _;
     use s2n_quic_core::transport::parameters::ServerTransportParameters;
     use std::time::Duration;
 
@@ -74,6 +83,16 @@ mod tests {
         parameters.max_ack_delay = default;
         assert_eq!(encoded, parameters.encode_to_vec());
         assert_eq!(decoded.max_ack_delay.as_duration(), Duration::from_millis(25));
+    }
+
+    #[test]
+    fn an_appended_integer_is_a_parameter_of_the_server() {
+        for value in [1_200, 1_412, 16_384] {
+            let mut encoded = ServerTransportParameters::default().encode_to_vec();
+            append_integer(&mut encoded, MAX_UDP_PAYLOAD_SIZE_ID, VarInt::from_u16(value));
+            let (decoded, _) = DecoderBuffer::new(&encoded).decode::<ServerTransportParameters>().unwrap();
+            assert_eq!(decoded.max_udp_payload_size.as_u64(), u64::from(value));
+        }
     }
 
     proptest! {

@@ -220,6 +220,7 @@ fn every_change_is_listed_with_its_key() {
                     ack_frequency,
                     congestion: Congestion::Bbr,
                     initial_window: 40,
+                    max_mtu: 1440,
                     priorities: false,
                 };
             },
@@ -233,6 +234,7 @@ fn every_change_is_listed_with_its_key() {
                 "litequic.ack_frequency: adaptive → 10 (needs a restart)",
                 "litequic.congestion: cubic → bbr",
                 "litequic.initial_window: 24 → 40",
+                "litequic.max_mtu: 1500 → 1440",
                 "litequic.priorities: true → false",
             ],
         ),

@@ -1,7 +1,7 @@
 //! A download over a model of a path that reorders: 300 Mbit/s, 20 ms, with s2n-quic's loss detection (RFC 9002 §6.1).
 
 use super::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Time in which a packet leaves the bottleneck: 300 Mbit/s.
 const PACKET_TIME: Duration = Duration::from_micros(32);
@@ -24,7 +24,7 @@ struct Model {
     free: Timestamp,
     in_flight: BTreeMap<u64, (Timestamp, PacketInfo)>,
     /// Packets on the path, by the time of arrival and number.
-    travelling: BTreeMap<(Timestamp, u64), ()>,
+    travelling: BTreeSet<(Timestamp, u64)>,
     largest: u64,
     declared_lost: u64,
     /// Times at which the window became smaller.
@@ -40,7 +40,7 @@ impl Model {
             next: 1,
             free,
             in_flight: BTreeMap::new(),
-            travelling: BTreeMap::new(),
+            travelling: BTreeSet::new(),
             largest: 0,
             declared_lost: 0,
             reductions: Vec::new(),
@@ -71,9 +71,9 @@ impl Model {
         self.in_flight.insert(number, (now, info));
         self.free = self.free.max(now) + PACKET_TIME;
         match fate(number) {
-            Fate::InOrder => self.travelling.insert((self.free + DELAY, number), ()),
-            Fate::Held => self.travelling.insert((self.free + DELAY + HOLD, number), ()),
-            Fate::Lost => None,
+            Fate::InOrder => self.travelling.insert((self.free + DELAY, number)),
+            Fate::Held => self.travelling.insert((self.free + DELAY + HOLD, number)),
+            Fate::Lost => false,
         };
     }
 
@@ -81,12 +81,12 @@ impl Model {
     fn acknowledge(&mut self) {
         let Self { path, in_flight, travelling, largest, declared_lost, .. } = self;
         let (now, mut bytes, mut newest) = (path.now, 0, None);
-        while let Some(entry) = travelling.first_entry().filter(|entry| entry.key().0 <= now) {
-            let ((_, number), ()) = entry.remove_entry();
+        while let Some(&(at, number)) = travelling.first().filter(|packet| packet.0 <= now) {
+            travelling.remove(&(at, number));
             match in_flight.remove(&number) {
                 Some(packet) => {
                     bytes += 1_200;
-                    newest = newest.max(Some((number, packet.0))).filter(|_| true).or(newest);
+                    newest = newest.max(Some((number, packet.0)));
                     if number > *largest {
                         *largest = number;
                         let rtt = now.saturating_duration_since(packet.0);

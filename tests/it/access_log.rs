@@ -6,11 +6,10 @@ mod ends;
 use crate::support::{
     prelude::*,
     proxy::unbuffered,
-    tunnel::{self, HttpVersion, websocket},
+    tunnel::{self, websocket},
 };
-use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
-use litequic_config::{AccessField, AccessFormat, AccessLog, AccessTarget, Fraction, Network};
+use litequic_config::{AccessField, AccessFormat, AccessLog, AccessTarget, Fraction};
 use serde_json::Value as Json;
 use tokio_tungstenite::tungstenite::Message;
 
@@ -375,7 +374,7 @@ async fn after_a_rotation_sigusr1_has_the_lines_go_to_the_new_file() {
     client.get("/two").await;
     process.signal("TERM");
     // The client continues meanwhile, and closes after GOAWAY.
-    assert_eq!(tokio::task::spawn_blocking(|| process.end()).await.unwrap().code, Some(0));
+    assert_eq!(spawn_blocking(|| process.end()).await.unwrap().code, Some(0));
     assert_eq!(fs::read_to_string(rotated).unwrap(), "path=/one status=200\n");
     assert_eq!(fs::read_to_string(path).unwrap(), "path=/two status=200\n");
 }

@@ -1,12 +1,7 @@
 //! How soon litequic acknowledges what it receives: uploads, and responses of `litequic get`.
 
-use crate::support::{
-    link::{Faults, Link, Way},
-    prelude::*,
-    process::litequic,
-};
+use crate::support::{prelude::*, process::litequic};
 use std::time::Instant;
-use tokio::task::spawn_blocking;
 
 /// A packet of data follows another after 2.4 ms, so that s2n-quic's default delay of 25 ms would acknowledge ten at
 /// once.

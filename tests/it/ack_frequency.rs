@@ -2,7 +2,7 @@
 //! by an older draft) get requests as in `litequic.ack_frequency`, and the others never.
 
 use crate::support::{
-    link::{Faults, Link, Way, Which},
+    link::Which,
     neqo::{self, AckFrequency as Frame},
     prelude::*,
 };
@@ -253,7 +253,7 @@ async fn a_client_that_offers_nothing_is_served_and_asked_for_nothing() {
     let mut command = Command::new(python);
     command.arg(script).arg(litequic.address.port().to_string());
     let run = move || Process::spawn(command).end_within(Duration::from_secs(60)).success();
-    let said = tokio::task::spawn_blocking(run).await.unwrap();
+    let said = spawn_blocking(run).await.unwrap();
     assert_eq!(said.lines().filter(|line| line.starts_with("ok: ")).count(), 12, "{said}");
     let sum = |read: fn(&WorkerMetrics) -> u64| litequic.sum(read);
     assert!(sum(|worker| worker.http3.connections.get()) > 0);

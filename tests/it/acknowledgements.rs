@@ -1,12 +1,7 @@
 //! `litequic.ack_merge`: acknowledgements have the same effect as without it, whatever happens on the path and
 //! whichever client sends them.
 
-use crate::support::{
-    link::{Faults, Link, Way, Which},
-    prelude::*,
-    raw::varint,
-    stuffed::Stuffed,
-};
+use crate::support::{link::Which, prelude::*, raw::varint, stuffed::Stuffed};
 use litequic_config::Io;
 use s2n_quic::connection::Error;
 use std::{sync::atomic::Ordering::Relaxed, time::Instant};

@@ -6,14 +6,11 @@ mod pebble;
 mod renewal;
 mod strange;
 
-use crate::support::{prelude::*, process::Ended};
+use crate::support::prelude::*;
 use pebble::{Pebble, Ports, Site, pebble_and_site};
 use serde_json::{Value as Json, json};
 use std::os::unix::fs::PermissionsExt;
-use tokio::{
-    net::{TcpStream, UnixStream},
-    time::Instant,
-};
+use tokio::{net::UnixStream, time::Instant};
 
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// Renewals begin within a minute of the start.

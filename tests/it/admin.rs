@@ -4,19 +4,16 @@
 use crate::support::{
     chromium::Browser,
     prelude::*,
-    process::{Ended, litequic, litequic_program},
+    process::{litequic, litequic_program},
 };
-use litequic_config::{self as config, RouteConfig};
+use litequic_config::{self as config};
 use rcgen::{CertificateParams, KeyPair};
 use serde_json::Value as Json;
 use std::{
     sync::atomic::{AtomicBool, Ordering::Relaxed},
     time::SystemTime,
 };
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpStream,
-};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 const TOKEN: &str = "correct-horse-battery-staple";
 /// Starting a browser on a busy machine takes seconds.
@@ -278,14 +275,14 @@ async fn the_status_page_shows_in_a_browser_what_litequic_does() {
     // The origin needs this thread.
     let load =
         move || (0..3).for_each(|_| drop(litequic(["get", "--insecure", "--output", "/dev/null", &url]).success()));
-    tokio::task::spawn_blocking(load).await.unwrap();
+    spawn_blocking(load).await.unwrap();
     let page = format!("http://{}/", setup.admin);
     let open = tls::credulous(&["http/1.1"]);
     let _open = Tls::connect(setup.process.address(), "localhost", open).await.unwrap();
     let profile = tempfile::tempdir().unwrap();
     let mut dump = chromium(&program, profile.path());
     dump.args(["--dump-dom", "--enable-logging=stderr", &page]);
-    let ended = tokio::task::spawn_blocking(move || Process::spawn(dump).end_within(BROWSER)).await.unwrap();
+    let ended = spawn_blocking(move || Process::spawn(dump).end_within(BROWSER)).await.unwrap();
     // The browser reports what the policy rejected, and errors of the script.
     let complaints = ["Content Security Policy", "Uncaught"].map(|what| ended.stderr.contains(what));
     assert_eq!(complaints, [false; 2], "{}", ended.stderr);
@@ -317,7 +314,7 @@ async fn the_status_page_shows_in_a_browser_what_litequic_does() {
     ] {
         assert!(shown.contains(expected), "{expected}\n{shown}");
     }
-    if let Some(folder) = std::env::var_os("LITEQUIC_SCREENSHOTS") {
+    if let Some(folder) = env::var_os("LITEQUIC_SCREENSHOTS") {
         take_pictures(folder.into()).await;
     }
 }
@@ -382,7 +379,7 @@ async fn the_status_page_fits_a_telephone() {
     let profile = tempfile::tempdir().unwrap();
     let mut dump = chromium(&program, profile.path());
     dump.args(["--dump-dom", &format!("http://{frame}/")]);
-    let shown = tokio::task::spawn_blocking(move || Process::spawn(dump).end_within(BROWSER)).await.unwrap().success();
+    let shown = spawn_blocking(move || Process::spawn(dump).end_within(BROWSER)).await.unwrap().success();
     assert!(shown.contains("It is 320 wide of 320."), "{shown}");
 }
 
@@ -429,9 +426,9 @@ async fn take_pictures(folder: PathBuf) {
         })
     });
     let page = format!("http://{}/", setup.admin);
-    let pictures = tokio::task::spawn_blocking(move || pictures(&page, &folder)).await;
+    let pictures = spawn_blocking(move || pictures(&page, &folder)).await;
     done.store(true, Relaxed);
-    tokio::task::spawn_blocking(|| loads.into_iter().for_each(|load| load.join().unwrap())).await.unwrap();
+    spawn_blocking(|| loads.into_iter().for_each(|load| load.join().unwrap())).await.unwrap();
     pictures.unwrap();
 }
 
@@ -510,7 +507,7 @@ async fn the_status_page_begins_with_what_is_wrong() {
         assert!(bottom.as_f64().unwrap() < 844.0, "{bottom}");
         assert!(browser.complaints.is_empty(), "{:?}", browser.complaints);
     };
-    tokio::task::spawn_blocking(see).await.unwrap();
+    spawn_blocking(see).await.unwrap();
 }
 
 #[tokio::test]
@@ -520,7 +517,7 @@ async fn the_status_page_asks_for_the_token_where_there_is_one() {
     let profile = tempfile::tempdir().unwrap();
     let mut dump = chromium(&program, profile.path());
     dump.args(["--dump-dom", &format!("http://{}/", setup.admin)]);
-    let shown = tokio::task::spawn_blocking(move || Process::spawn(dump).end_within(BROWSER)).await.unwrap().success();
+    let shown = spawn_blocking(move || Process::spawn(dump).end_within(BROWSER)).await.unwrap().success();
     assert!(shown.contains("This address needs its token.") && shown.contains("<form id=\"ask\">"), "{shown}");
     assert!(!shown.contains(TOKEN) && !shown.contains("limits.max_headers"));
     assert!(shown.contains("<main id=\"answered\" hidden"), "nothing empty is shown before the first answer: {shown}");

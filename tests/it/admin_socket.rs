@@ -1,10 +1,7 @@
 //! The admin socket: `litequic ctl` with nothing configured, one process's place taken by another, and what is no
 //! litequic.
 
-use crate::support::{
-    prelude::*,
-    process::{Ended, litequic_program},
-};
+use crate::support::{prelude::*, process::litequic_program};
 use serde_json::Value as Json;
 use std::{
     io::{Read as _, Write as _},

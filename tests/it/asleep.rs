@@ -5,22 +5,19 @@ use crate::support::{client::tls_config, prelude::*};
 use litequic::app::{self, RunningProcess, StartOptions};
 use litequic_admin::WORKER_DEADLINE;
 use litequic_base::lifecycle::ProcessPhase;
-use litequic_config::{OriginAddress, WorkerCount};
 use litequic_exchange::{Abort, Exchange, Handler, Response};
 use litequic_proxy::Proxy;
-use litequic_tls::CertificateStore;
 use quinn::{ClientConfig, TransportConfig, crypto::rustls::QuicClientConfig};
 use std::{
     collections::BTreeMap,
     num::NonZeroU16,
     sync::{
-        Mutex,
         atomic::{AtomicBool, Ordering::Relaxed},
         mpsc::{Receiver, channel},
     },
     time::Instant,
 };
-use tokio::{net::TcpStream, task::yield_now};
+use tokio::task::yield_now;
 
 /// How long wakes are counted.
 const WINDOW: Duration = Duration::from_secs(5);

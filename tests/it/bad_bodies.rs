@@ -3,7 +3,6 @@
 
 use crate::support::{
     http2::{DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, RST_STREAM},
-    origin::Peer,
     prelude::*,
     raw::Exchange,
 };

@@ -4,7 +4,6 @@
 use crate::support::{
     http2::{END_STREAM, RST_STREAM},
     prelude::*,
-    raw::Outcome,
 };
 use std::fmt;
 

@@ -1,8 +1,7 @@
 //! A real browser loads a page through litequic: Chromium, headless, with HTTP/3 from the first request.
 
 use crate::support::{chromium::Browser, prelude::*, process::litequic, tunnel};
-use litequic_config::{AckFrequency, OriginAddress};
-use litequic_tls::CertificateStore;
+use litequic_config::AckFrequency;
 
 /// Starting a browser on a busy machine takes seconds.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -30,7 +29,7 @@ async fn a_browser_with_min_ack_delay_gets_ack_frequency_and_the_page() {
     let litequic = Litequic::with_certificates(&config, store, certificate.cert_pem).await;
     let (port, spki) = (litequic.address.port(), certificate.spki_sha256);
     let see = move || see_the_page(Command::new(chromium), port, &spki, &["--quic-client-connection-options=AFIA"]);
-    tokio::task::spawn_blocking(see).await.unwrap();
+    spawn_blocking(see).await.unwrap();
     let sum = |read: fn(&WorkerMetrics) -> u64| litequic.sum(read);
     assert!(sum(|worker| worker.quic.ack_frequency_offered.get()) > 0);
     assert!(sum(|worker| worker.quic.ack_frequency_acknowledged.get()) > 0);
@@ -172,7 +171,7 @@ async fn load_from(chromium: PathBuf, origin: SocketAddr) -> (Litequic, String) 
         let profile = tempfile::tempdir().unwrap();
         load(Command::new(chromium), profile.path(), port, 1, &spki, &[])
     };
-    let page = tokio::task::spawn_blocking(see).await.unwrap();
+    let page = spawn_blocking(see).await.unwrap();
     (litequic, page)
 }
 

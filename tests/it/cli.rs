@@ -3,9 +3,8 @@
 use crate::support::{
     nginx::Nginx,
     prelude::*,
-    process::{Ended, litequic, litequic_program},
+    process::{litequic, litequic_program},
 };
-use litequic_tls::SelfSigned;
 use serde_json::Value as Json;
 use std::{
     collections::BTreeSet,

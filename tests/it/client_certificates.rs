@@ -6,7 +6,7 @@ mod process;
 
 use crate::support::prelude::*;
 use litequic::app;
-use litequic_config::{ParsedConfig, RouteConfig, VerifyMode};
+use litequic_config::{ParsedConfig, VerifyMode};
 use person::{Authority, DAY, Person, by_tcp};
 use quinn::ConnectionError;
 use rcgen::{CertificateParams, CustomExtension, ExtendedKeyUsagePurpose};
@@ -57,7 +57,7 @@ pub(crate) async fn start(
     if !routes.is_empty() {
         config.routes = routes.to_vec();
     }
-    config.listen.workers = litequic_config::WorkerCount::Count(2.try_into().unwrap());
+    config.listen.workers = WorkerCount::Count(2.try_into().unwrap());
     edit(&mut config);
     let store = app::load_files(ParsedConfig::from_options(config.clone())).unwrap().certificates;
     Litequic::with_certificates(&config, store, made.cert_pem).await

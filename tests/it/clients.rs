@@ -3,17 +3,10 @@
 
 mod denial;
 
-use crate::{
-    drain::ask,
-    support::{prelude::*, process::Ended},
-};
-use litequic_config::{Network, WorkerCount};
+use crate::{drain::ask, support::prelude::*};
 use serde_json::Value as Json;
-use std::{env, num::NonZeroU16};
-use tokio::{
-    net::{TcpSocket, TcpStream},
-    time::Instant,
-};
+use std::num::NonZeroU16;
+use tokio::{net::TcpSocket, time::Instant};
 
 /// RFC 9114 §8.1.
 const NO_ERROR: u64 = 0x100;
@@ -68,7 +61,7 @@ async fn ctl(litequic: &Litequic, more: &[&str]) -> Ended {
     let admin = litequic.admin.unwrap().to_string();
     let mut command = command([&["ctl"], more, &["--admin", &admin]].concat());
     command.env_remove("LITEQUIC_ADMIN_TOKEN").env_remove("LITEQUIC_ADMIN_TOKEN_FILE");
-    tokio::task::spawn_blocking(|| Process::spawn(command).end()).await.unwrap()
+    spawn_blocking(|| Process::spawn(command).end()).await.unwrap()
 }
 
 fn rows(list: &Json) -> &Vec<Json> {

@@ -3,8 +3,8 @@
 use crate::support::prelude::*;
 use litequic::cli::check;
 use litequic_config::{
-    self as config, AckFrequency, Balance, ClientCertificates, Congestion, Io, Limits, Listen, LiteQuic, Network,
-    PathReading, RateLimit, RateLimitBy, RouteConfig, RouteTarget, Sticky, ValuePattern, VerifyMode, WorkerCount,
+    self as config, AckFrequency, Balance, ClientCertificates, Congestion, Io, Limits, Listen, LiteQuic, PathReading,
+    RateLimit, RateLimitBy, RouteTarget, Sticky, ValuePattern, VerifyMode,
 };
 use proptest::prelude::*;
 use serde_json::Value as Json;
@@ -38,7 +38,7 @@ fn parse(text: &str) -> Result<Config, config::ConfigFaults> {
 /// With `LITEQUIC_BLESS=1` in the environment the messages are written instead of compared.
 #[test]
 fn every_invalid_file_gets_its_exact_message() {
-    let bless = std::env::var_os("LITEQUIC_BLESS").is_some();
+    let bless = env::var_os("LITEQUIC_BLESS").is_some();
     for path in toml_files(Path::new(FIXTURES).join("invalid")) {
         let name = Path::new(path.file_name().unwrap());
         let faults = config::parse_config(&fs::read_to_string(&path).unwrap(), name, environment).unwrap_err();
@@ -126,7 +126,7 @@ fn the_full_example_is_the_defaults() {
 fn the_full_example_has_every_key_that_has_a_default() {
     let path = Path::new(EXAMPLES).join("full.toml");
     let mut text = fs::read_to_string(&path).unwrap();
-    let renews = std::env::var_os("LITEQUIC_RENEW").is_some();
+    let renews = env::var_os("LITEQUIC_RENEW").is_some();
     for (key, property) in keys() {
         let shown_elsewhere =
             ["acme[]", "routes[]", "origins.NAME", "origin.health.", "origin.tls.", "listen.server_id."]

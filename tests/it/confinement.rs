@@ -1,7 +1,6 @@
 //! Confinement: keys stay out of core dumps, and litequic shows what surrounds it. Always the real process.
 
 use crate::support::{prelude::*, process::litequic};
-use std::process::Stdio;
 
 /// Whether a core dump would be a file in the working directory of the process (core(5)).
 fn core_dumps_are_files() -> bool {
@@ -53,7 +52,7 @@ async fn core_dumps_are_written_only_if_requested() {
         }
         let process = Process::spawn(command);
         process.address();
-        let ended = tokio::task::spawn_blocking(|| process.end_by("ABRT")).await.unwrap();
+        let ended = spawn_blocking(|| process.end_by("ABRT")).await.unwrap();
         assert_eq!(ended.code, None, "{ended:?}");
         let dumps = dumps(folder.path());
         assert_eq!(dumps.len(), expected, "{variable:?} {option:?}: {dumps:?}");
@@ -74,7 +73,7 @@ async fn a_panic_writes_no_core_dump_unless_the_environment_asks_for_it() {
             command.env("LITEQUIC_CORE", value);
         }
         let process = Process::spawn(command);
-        let ended = tokio::task::spawn_blocking(|| process.end()).await.unwrap();
+        let ended = spawn_blocking(|| process.end()).await.unwrap();
         assert!(ended.stderr.contains("panic requested by the environment, in worker"), "{ended:?}");
         assert_eq!(ended.code, None, "SIGABRT: {ended:?}");
         let dumps = dumps(folder.path());
@@ -89,7 +88,7 @@ async fn the_log_begins_with_what_surrounds_the_process_and_probe_prints_it() {
     let process = Process::spawn(command);
     process.address();
     let status = fs::read_to_string(format!("/proc/{}/status", process.id())).unwrap();
-    let ended = tokio::task::spawn_blocking(|| process.end_by("TERM")).await.unwrap();
+    let ended = spawn_blocking(|| process.end_by("TERM")).await.unwrap();
     let mut events = ended.stderr.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
     let event = events.find(|event| event["message"] == "confinement").unwrap();
     assert_eq!(event["core_dumps"], false, "{event}");

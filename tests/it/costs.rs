@@ -4,11 +4,9 @@
 use crate::support::prelude::*;
 use litequic::app::{self, StartOptions};
 use litequic_base::lifecycle::ProcessPhase;
-use litequic_config::{OriginAddress, WorkerCount};
 use litequic_exchange::{Abort, Exchange, Handler, Response};
 use litequic_proxy::Proxy;
-use litequic_tls::CertificateStore;
-use std::{num::NonZeroU16, sync::Mutex};
+use std::num::NonZeroU16;
 
 /// Requests before those that count: the pools, maps and buffers that grow are as large as they get.
 const WARMING: usize = 100;

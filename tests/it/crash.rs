@@ -6,7 +6,6 @@ use crate::support::{
     process::litequic,
     raw::{headers, pseudo},
 };
-use litequic_tls::SelfSigned;
 use quinn::ConnectionError;
 use std::os::unix::fs::PermissionsExt;
 

@@ -3,7 +3,7 @@
 
 use crate::support::{chromium::Browser, prelude::*, process::litequic_program};
 use serde_json::json;
-use std::{collections::BTreeSet, env, time::Instant};
+use std::{collections::BTreeSet, time::Instant};
 
 const RUN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/demo/run.sh");
 const CHROMIUM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/demo/chromium.sh");

@@ -6,10 +6,7 @@ use litequic::app;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::Value as Json;
 use std::time::Instant;
-use tokio::{
-    net::{TcpSocket, TcpStream},
-    task::JoinSet,
-};
+use tokio::{net::TcpSocket, task::JoinSet};
 
 /// The address of a client that opens connections and sends nothing.
 const SILENT: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);

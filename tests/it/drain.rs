@@ -1,11 +1,10 @@
 //! How litequic leaves: readiness first, then GOAWAY, what runs may finish, and nothing lasts beyond the deadline. The
 //! admin addresses belong to it, as that is where it is shown and requested.
 
-use crate::support::{prelude::*, process::Ended, raw::Outcome};
+use crate::support::prelude::*;
 use litequic_base::lifecycle::ProcessPhase;
-use litequic_config::WorkerCount;
 use std::collections::HashMap;
-use tokio::{net::TcpStream, time::Instant};
+use tokio::time::Instant;
 
 /// RFC 9114 §8.1.
 const NO_ERROR: u64 = 0x100;
@@ -394,7 +393,7 @@ async fn the_log_says_what_a_drain_waits_for() {
     };
     process.signal("TERM");
     let message = "draining: waiting for open connections";
-    let process = tokio::task::spawn_blocking(move || {
+    let process = spawn_blocking(move || {
         process.await_stderr(message);
         process
     });
@@ -407,7 +406,7 @@ async fn the_log_says_what_a_drain_waits_for() {
     assert_eq!(line["oldest_client"], client.to_string(), "{line}");
     assert!(line["left"].as_u64() <= Some(20) && line["connected_for"].as_u64() >= Some(4), "{line}");
     drop(download);
-    let ended = tokio::task::spawn_blocking(|| process.end()).await.unwrap();
+    let ended = spawn_blocking(|| process.end()).await.unwrap();
     assert_eq!(ended.code, Some(0), "{ended:?}");
 }
 
@@ -488,7 +487,7 @@ async fn drained_by_post(then: impl Fn(&Process)) -> Ended {
     assert_eq!(ask(admin, "POST /drain").await.0, 202);
     then(&process);
     assert_eq!(String::from_utf8(client::body(&mut download).await).unwrap(), whole_drip());
-    let ended = tokio::task::spawn_blocking(|| process.end_within(Duration::from_secs(15))).await.unwrap();
+    let ended = spawn_blocking(|| process.end_within(Duration::from_secs(15))).await.unwrap();
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(ended.stderr.contains("drain requested by POST /drain"), "{ended:?}");
     ended

@@ -1,8 +1,7 @@
 //! Requests that are served: what the origin gets, and what the client gets back.
 
 use crate::support::prelude::*;
-use bytes::{Buf, Bytes};
-use litequic_config::{Network, OriginAddress, OriginConfig, RouteConfig};
+use bytes::Buf;
 use sha2::{Digest, Sha256};
 use std::time::Instant;
 

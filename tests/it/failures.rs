@@ -4,7 +4,7 @@
 use crate::support::{
     prelude::*,
     proxy::unbuffered,
-    raw::{Outcome, get, with},
+    raw::{get, with},
 };
 use litequic_http3::ErrorCode;
 use quinn::VarInt;

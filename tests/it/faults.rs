@@ -2,13 +2,12 @@
 //! reach an origin. What exchanges that merely fail look like is in `failures`.
 
 use crate::support::{
-    origin::Peer,
     prelude::*,
     proxy::unbuffered,
-    raw::{Exchange, HEADERS, Outcome, RESERVED, with},
+    raw::{Exchange, HEADERS, RESERVED, with},
 };
 use futures_util::FutureExt;
-use litequic_config::{AmbiguousFields, OriginAddress};
+use litequic_config::AmbiguousFields;
 use litequic_http3::ErrorCode;
 use quinn::VarInt;
 

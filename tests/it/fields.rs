@@ -6,7 +6,7 @@ mod reserved;
 mod spellings;
 mod trailers;
 
-use crate::support::{prelude::*, raw::Outcome};
+use crate::support::prelude::*;
 
 /// A protocol that clients speak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,12 +1,9 @@
 //! Firefox itself, headless: it offers ACK frequency by a draft of its own (docs/adr/0013-adaptive-ack-frequency.md),
 //! and closes the connection over a frame that it cannot read.
 
-use crate::support::{
-    link::{Faults, Link, Way},
-    prelude::*,
-};
-use litequic_config::{AckFrequency, CertificateFiles, Io, OriginAddress};
-use litequic_tls::{CertificateStore, LoadedCertificate};
+use crate::support::prelude::*;
+use litequic_config::{AckFrequency, CertificateFiles, Io};
+use litequic_tls::LoadedCertificate;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, KeyUsagePurpose};
 
 /// Starting a browser on a busy machine takes seconds.
@@ -104,7 +101,7 @@ async fn load(programs: &Programs, ack_frequency: AckFrequency, up: Way) -> Lite
     };
     timeout(DEADLINE, loaded).await.expect("Firefox loads the page");
     browser.signal("TERM");
-    let ended = tokio::task::spawn_blocking(move || browser.end_within(DEADLINE));
+    let ended = spawn_blocking(move || browser.end_within(DEADLINE));
     ended.await.unwrap();
     litequic
 }

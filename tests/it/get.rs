@@ -1,13 +1,8 @@
 //! `litequic get` in front of a real litequic with a real origin: what each option does, how bodies stream both ways,
 //! and what it prints when something fails.
 
-use crate::support::{
-    ports::free_udp_port,
-    prelude::*,
-    process::{Ended, litequic},
-};
-use std::{io::Read, net::UdpSocket, process::Stdio, time::SystemTime};
-use tokio::task::spawn_blocking;
+use crate::support::{ports::free_udp_port, prelude::*, process::litequic};
+use std::{io::Read, net::UdpSocket, time::SystemTime};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 

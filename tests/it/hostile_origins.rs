@@ -2,12 +2,10 @@
 //! HTTP/1.1, HTTP/2 and HTTP/3, written at once and byte by byte, and each followed by a request that must get its own
 //! response.
 
-use crate::support::{prelude::*, raw::Outcome};
-use bytes::Bytes;
+use crate::support::prelude::*;
 use http_body_util::{BodyExt, Empty};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use litequic_http3::ErrorCode;
-use tokio::net::TcpStream;
 
 /// The answer to the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,15 +1,8 @@
 //! The hybrid key exchange X25519MLKEM768, which browsers offer first: it is chosen, counted, and survives what may
 //! happen to a ClientHello that fills two datagrams.
 
-use crate::support::{
-    chromium::Browser,
-    client::tls_config,
-    link::{Faults, Link, Way, Which},
-    prelude::*,
-};
+use crate::support::{chromium::Browser, client::tls_config, link::Which, prelude::*};
 use futures_util::future::join_all;
-use litequic_config::{OriginAddress, WorkerCount};
-use litequic_tls::{CertificateStore, SelfSigned};
 use quinn::{
     crypto::rustls::QuicClientConfig,
     udp::{Transmit, UdpSockRef, UdpSocketState},
@@ -22,11 +15,7 @@ use rustls::{
 };
 use serde_json::Value as Json;
 use std::num::NonZeroU16;
-use tokio::{
-    net::UdpSocket,
-    select,
-    task::{JoinHandle, spawn_blocking},
-};
+use tokio::{net::UdpSocket, select, task::JoinHandle};
 
 /// The order of rustls' feature `prefer-post-quantum`, and of browsers: the key share alone has 1,216 bytes, so that a
 /// ClientHello fills two Initials.

@@ -6,8 +6,6 @@ use crate::support::{
     prelude::*,
 };
 use futures_util::future;
-use litequic_config::WorkerCount;
-use litequic_tls::CertificateStore;
 use std::num::NonZeroU16;
 use tokio::task::yield_now;
 

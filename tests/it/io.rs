@@ -2,7 +2,6 @@
 
 use crate::support::{
     has_io_uring,
-    link::{Faults, Link, Way},
     prelude::*,
     process::{litequic, without},
 };

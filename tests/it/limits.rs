@@ -5,7 +5,7 @@ use crate::support::{
     bystander::{A_CONNECTION_S, SHORT, beside_a_bystander, counts},
     prelude::*,
     proxy::unbuffered,
-    raw::{HEADERS, Outcome, RESERVED, SETTINGS},
+    raw::{HEADERS, RESERVED, SETTINGS},
 };
 use futures_util::FutureExt;
 use litequic_http3::ErrorCode;

@@ -2,8 +2,6 @@
 //! no more than it may.
 
 use crate::support::{chromium::Browser, prelude::*};
-use litequic_config::OriginAddress;
-use litequic_tls::CertificateStore;
 
 const NO_ERROR: u64 = 0x100;
 
@@ -32,7 +30,7 @@ async fn a_browser_reads_the_response_to_an_upload_over_http3_and_http2() {
         config.limits.max_body_bytes = (status == 413).then_some(1000);
         let litequic = Litequic::with_certificates(&config, store, certificate.cert_pem).await;
         let (address, spki) = (litequic.address, certificate.spki_sha256);
-        let seen = tokio::task::spawn_blocking(move || answers(address, &spki, quic)).await.unwrap();
+        let seen = spawn_blocking(move || answers(address, &spki, quic)).await.unwrap();
         let Some(seen) = seen else { return };
         let protocol = if quic { "h3" } else { "h2" };
         for (size, seen) in seen {
@@ -107,7 +105,7 @@ async fn curl_sees_the_answer_to_an_upload_by_http1_and_by_http2() {
                     command.args(["--header", "Transfer-Encoding: chunked", "--upload-file"]).arg(&body);
                 }
                 command.arg(format!("https://localhost:{}{path}", litequic.tcp[0].port()));
-                let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+                let output = spawn_blocking(move || command.output()).await.unwrap().unwrap();
                 let said = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
                 assert_eq!((&*said.0, &*said.1), (&*status.to_string(), ""), "{protocol}, known {known}");
             }

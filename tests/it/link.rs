@@ -2,12 +2,11 @@
 //! moves is served on.
 
 use crate::support::{
-    link::{Counts, Faults, Link, Way, Which},
+    link::{Counts, Which},
     prelude::*,
 };
 use bytes::Buf;
 use futures_util::future;
-use litequic_config::Network;
 use quinn::crypto::rustls::QuicClientConfig;
 use sha2::{Digest, Sha256};
 use std::sync::atomic::Ordering::Relaxed;

@@ -2,7 +2,6 @@
 
 use crate::support::prelude::*;
 use futures_util::future;
-use litequic_config::WorkerCount;
 
 /// Unoptimized code does a fifth in the same time.
 const CONNECTIONS: u64 = if cfg!(debug_assertions) { 50 } else { 100 };

@@ -14,7 +14,7 @@ use futures_util::{FutureExt, future};
 use quinn::TransportConfig;
 use std::{any::Any, panic::AssertUnwindSafe};
 use tokio::{
-    net::{TcpSocket, TcpStream},
+    net::TcpSocket,
     task::{AbortHandle, JoinHandle},
     time::interval,
 };

@@ -17,7 +17,7 @@ use std::{
         fd::OwnedFd,
         unix::net::{UnixDatagram, UnixStream},
     },
-    process::{Child, ExitStatus, Stdio},
+    process::{Child, ExitStatus},
     thread::{self, JoinHandle},
     time::Instant,
 };
@@ -76,10 +76,8 @@ impl Unread {
         command.envs(start.environment.iter().copied()).stdin(Stdio::null()).stdout(start.stdout).stderr(start.stderr);
         let child = command.spawn().unwrap();
         let unread = Self { child, _directory: directory, udp, tcp, probes, cert_pem: made.cert_pem };
-        until("readiness", async || {
-            tokio::net::TcpStream::connect(probes).await.is_ok() && unread.ask("/readyz").await.0 == 200
-        })
-        .await;
+        until("readiness", async || TcpStream::connect(probes).await.is_ok() && unread.ask("/readyz").await.0 == 200)
+            .await;
         unread
     }
 
@@ -353,7 +351,7 @@ async fn a_panic_of_the_logs_own_thread_is_the_last_line_too() {
     command.env("XDG_RUNTIME_DIR", directory.path());
     let mut child = command.stdin(Stdio::null()).stderr(writer).spawn().unwrap();
     drop(command);
-    let ended = tokio::task::spawn_blocking(move || child.wait().unwrap());
+    let ended = spawn_blocking(move || child.wait().unwrap());
     assert_eq!(within("the end", ended).await.unwrap().code(), Some(70));
     let events = events(&reading.join().unwrap());
     let last = events.last().unwrap();
@@ -435,7 +433,7 @@ async fn standard_output_that_takes_nothing_stops_neither_litequic_nor_the_demo(
     let directory = tempfile::tempdir().unwrap();
     let mut demo =
         Unread { child, _directory: directory, udp: address, tcp: address, probes: address, cert_pem: String::new() };
-    until("the demo", async || tokio::net::TcpStream::connect(address).await.is_ok()).await;
+    until("the demo", async || TcpStream::connect(address).await.is_ok()).await;
     // More lines than the pipe and the queue hold.
     let mut tls = Tls::connect(address, "localhost", credulous(&["http/1.1"])).await.unwrap();
     let path = "x".repeat(4000);

@@ -3,7 +3,6 @@
 use crate::{reload::Setup, support::prelude::*};
 use litequic_resources::memory::{MemoryGauge, MemoryReading, MemoryStep};
 use quinn::ConnectionError;
-use tokio::net::TcpStream;
 
 const H3_NO_ERROR: u64 = 0x100;
 const H3_EXCESSIVE_LOAD: u64 = 0x107;

@@ -1,10 +1,7 @@
 //! A client that migrates to an address from which no answer comes: one that forges it, to direct a download at a
 //! victim (RFC 9000 §9.3.1, §21.5).
 
-use crate::support::{
-    link::{Faults, Link},
-    prelude::*,
-};
+use crate::support::prelude::*;
 use bytes::Buf;
 use litequic_quic as quic;
 use litequic_tls::{ServerTrust, client_config};

@@ -1,10 +1,8 @@
 //! litequic in front of nginx, unmodified, as a server that was not written for these tests.
 
 use crate::support::{client::Answer, nginx::Nginx, prelude::*};
-use bytes::Bytes;
 use futures_util::future::join_all;
 use http::StatusCode;
-use litequic_config::OriginConfig;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
 

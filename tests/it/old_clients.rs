@@ -4,8 +4,8 @@ use crate::{
     client_certificates::{person::Authority, route, start},
     support::{chromium::Browser, prelude::*, tls::config},
 };
-use litequic_config::{AccessField, AccessFormat, AccessLog, AccessTarget, OriginAddress, TlsVersion, VerifyMode};
-use litequic_tls::{CertificateStore, SelfSigned, make_self_signed_with};
+use litequic_config::{AccessField, AccessFormat, AccessLog, AccessTarget, TlsVersion, VerifyMode};
+use litequic_tls::make_self_signed_with;
 use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_RSA_SHA256, SignatureAlgorithm};
 use rustls::{
     ClientConfig, ClientConnection, RootCertStore, SupportedCipherSuite,
@@ -13,8 +13,6 @@ use rustls::{
     version::TLS12,
 };
 use serde_json::Value as Json;
-use std::process::Stdio;
-use tokio::net::TcpStream;
 
 /// The end of a server's random by which it says that it has TLS 1.3, too (RFC 8446 §4.1.3).
 const DOWNGRADED: &[u8; 8] = b"DOWNGRD\x01";
@@ -43,7 +41,7 @@ async fn serving_with(min: TlsVersion, keys: &[&'static SignatureAlgorithm]) -> 
 /// The output of a program, which this runtime does not wait for.
 async fn output(mut command: Command) -> String {
     command.stdin(Stdio::null());
-    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let output = spawn_blocking(move || command.output().unwrap()).await.unwrap();
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
@@ -398,7 +396,7 @@ async fn chromium_without_tls_1_3_gets_the_page() {
         "--ssl-version-max=tls1.2".to_owned(),
         format!("--ignore-certificate-errors-spki-list={}", made.spki_sha256),
     ];
-    let protocol = tokio::task::spawn_blocking(move || {
+    let protocol = spawn_blocking(move || {
         let mut browser = Browser::start(&arguments)?;
         browser.open(&url);
         Some(browser.evaluate("performance.getEntriesByType('navigation')[0].nextHopProtocol"))

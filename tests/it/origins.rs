@@ -2,8 +2,8 @@
 //! names that lead elsewhere, the PROXY protocol.
 
 use crate::support::{faults::serve_faults, nginx::Nginx, prelude::*};
-use bytes::{Buf, Bytes};
-use litequic_config::{HealthCheck, OriginAddress, WorkerCount};
+use bytes::Buf;
+use litequic_config::HealthCheck;
 use litequic_proxy::{ServerMetrics, ServerName};
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -67,7 +67,7 @@ pub(crate) async fn before(servers: &[SocketAddr], edit: impl FnOnce(&mut Config
     .await
 }
 
-pub(crate) fn origin(config: &mut Config) -> &mut litequic_config::OriginConfig {
+pub(crate) fn origin(config: &mut Config) -> &mut OriginConfig {
     config.origins.get_mut(Config::ORIGIN_NAME).unwrap()
 }
 
@@ -153,7 +153,7 @@ async fn one_dies_and_comes_back(servers: &[SocketAddr], kill_and_revive: impl F
     .await;
 
     let kill = kill_and_revive.clone();
-    tokio::task::spawn_blocking(move || kill(true)).await.unwrap();
+    spawn_blocking(move || kill(true)).await.unwrap();
     dead.store(true, Ordering::SeqCst);
     until("an ejection", async || of(&litequic, first, |server| server.ejections.get()) > 0).await;
     let others = servers[1..].iter().map(|server| of(&litequic, *server, |server| server.requests.get())).sum::<u64>();
@@ -163,7 +163,7 @@ async fn one_dies_and_comes_back(servers: &[SocketAddr], kill_and_revive: impl F
     })
     .await;
 
-    tokio::task::spawn_blocking(move || kill_and_revive(false)).await.unwrap();
+    spawn_blocking(move || kill_and_revive(false)).await.unwrap();
     let counts = || {
         let failures = of(&litequic, first, |server| server.failures.get());
         (failures, of(&litequic, first, |server| server.requests.get()))
@@ -213,7 +213,7 @@ async fn one_dies_and_comes_back(servers: &[SocketAddr], kill_and_revive: impl F
 async fn a_dead_server_fails_only_its_own_requests_and_returns() {
     let servers = [Mortal::start(), Mortal::start(), Mortal::start()];
     let addresses = servers.each_ref().map(|server| server.address);
-    let servers = Arc::new(std::sync::Mutex::new(servers));
+    let servers = Arc::new(Mutex::new(servers));
     let kill_and_revive = {
         let servers = Arc::clone(&servers);
         move |kill: bool| {
@@ -231,7 +231,7 @@ async fn one_of_three_nginx_servers_restarts_unnoticed() {
         return;
     };
     let addresses = [one.address, two.address, three.address];
-    let first = Arc::new(std::sync::Mutex::new(one));
+    let first = Arc::new(Mutex::new(one));
     let kill_and_revive = {
         let first = Arc::clone(&first);
         move |kill: bool| {
@@ -294,7 +294,7 @@ async fn an_unhealthy_server_gets_no_requests_and_one_worker_checks() {
 
 /// What `/readyz` answers.
 async fn readiness(litequic: &Litequic) -> u16 {
-    let mut stream = tokio::net::TcpStream::connect(litequic.probes.unwrap()).await.unwrap();
+    let mut stream = TcpStream::connect(litequic.probes.unwrap()).await.unwrap();
     stream.write_all(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").await.unwrap();
     let mut answer = String::new();
     within("readiness", stream.read_to_string(&mut answer)).await.unwrap();

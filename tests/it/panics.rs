@@ -1,7 +1,7 @@
 //! A panic, wherever it happens, ends the process with one last line that has place and reason: a supervisor can start
 //! it anew, which it cannot for a process that is half dead.
 
-use crate::support::{prelude::*, process::Ended};
+use crate::support::prelude::*;
 
 /// Runs litequic, which is to panic in `place`, until it ends; with a request if that is what it takes.
 async fn panicked_in(place: &str, format: &str) -> Ended {
@@ -19,11 +19,11 @@ async fn panicked_in(place: &str, format: &str) -> Ended {
         let quic = Quic::connect(process.address(), "localhost", &made.cert_pem, transport).await;
         let client = Client::over(quic, "localhost").await;
         let mut stream = client.open(client.request(Method::GET, "/")).await;
-        let ended = tokio::task::spawn_blocking(|| process.end()).await.unwrap();
+        let ended = spawn_blocking(|| process.end()).await.unwrap();
         stream.stop_stream(h3::error::Code::H3_NO_ERROR);
         return ended;
     }
-    tokio::task::spawn_blocking(|| process.end()).await.unwrap()
+    spawn_blocking(|| process.end()).await.unwrap()
 }
 
 #[tokio::test]

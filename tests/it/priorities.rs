@@ -3,15 +3,13 @@
 
 use crate::support::{
     client::tls_config,
-    link::{Faults, Link, Way},
-    origin::Peer,
     picture,
     prelude::*,
     raw::PRIORITY_UPDATE,
     sequence::{EIGHT, PRIORITIES_OF_EIGHT, Sequence},
 };
 use http::HeaderName;
-use litequic_config::{Network, Template, TemplatePart};
+use litequic_config::{Template, TemplatePart};
 use s2n_quic::{
     Client, Connection,
     client::Connect,
@@ -21,7 +19,7 @@ use s2n_quic::{
     },
     stream::{BidirectionalStream, SendStream},
 };
-use std::{collections::BTreeMap, sync::Mutex};
+use std::collections::BTreeMap;
 
 /// Bytes a second of a link on which a horizon takes some time.
 const RATE: u32 = 625_000;

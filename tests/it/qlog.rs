@@ -6,15 +6,11 @@ mod peers;
 use crate::{
     clients::edit,
     drain::ask,
-    support::{
-        link::{Faults, Link, Way, Which},
-        prelude::*,
-        process::Ended,
-    },
+    support::{link::Which, prelude::*},
 };
 use serde_json::Value as Json;
-use std::{collections::BTreeSet, env, os::unix::fs::PermissionsExt};
-use tokio::{net::TcpStream, task::JoinHandle, time::Instant};
+use std::{collections::BTreeSet, os::unix::fs::PermissionsExt};
+use tokio::{task::JoinHandle, time::Instant};
 
 /// For a log, whose connection may take long on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -38,7 +34,7 @@ fn begin(admin: SocketAddr, more: &[&str]) -> Process {
 
 /// The end of `process`.
 fn end_of(process: Process) -> JoinHandle<Ended> {
-    tokio::task::spawn_blocking(|| process.end_within(PATIENCE))
+    spawn_blocking(|| process.end_within(PATIENCE))
 }
 
 /// The end of `litequic ctl qlog` with `more`.

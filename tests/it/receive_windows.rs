@@ -3,14 +3,13 @@
 use crate::{
     floods::{EXCESSIVE_LOAD, beside},
     support::{
-        origin::Peer,
         prelude::*,
         raw::{Exchange, headers, pseudo, varint},
         stuffed::{self, Stuffed},
     },
 };
 use futures_util::future;
-use litequic_config::{Limits, OriginConfig, RouteConfig};
+use litequic_config::Limits;
 
 const MIB: u64 = 1024 * 1024;
 const FLOOR: u64 = Limits::MIN_RECEIVE_WINDOW;

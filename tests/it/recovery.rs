@@ -2,15 +2,11 @@
 //! they are with everything on that litequic does about acknowledgements, and what is counted of losses and round-trip
 //! times is what happened.
 
-use crate::support::{
-    link::{Faults, Link, Way, Which},
-    prelude::*,
-    unasked,
-};
-use bytes::{Buf, Bytes};
+use crate::support::{link::Which, prelude::*, unasked};
+use bytes::Buf;
 use litequic_config::{AckFrequency, Io};
 use sha2::{Digest, Sha256};
-use std::{env, sync::atomic::Ordering::Relaxed, time::Instant};
+use std::{sync::atomic::Ordering::Relaxed, time::Instant};
 
 /// The environment variable for the bytes of a large transfer.
 const TRANSFER: &str = "LITEQUIC_TEST_TRANSFER";

@@ -7,7 +7,7 @@ use crate::{
 };
 use bytes::Buf;
 use litequic_quic::{self as quic, Observer};
-use litequic_tls::{SelfSigned, ServerTrust, client_config};
+use litequic_tls::{ServerTrust, client_config};
 use quinn::crypto::rustls::QuicClientConfig;
 use std::{
     io::{Read, Write},

@@ -5,7 +5,6 @@ use crate::{
     reload::{Setup, saying},
     support::prelude::*,
 };
-use litequic_tls::SelfSigned;
 
 fn made() -> SelfSigned {
     make_self_signed(["localhost"]).unwrap()

@@ -3,7 +3,7 @@
 
 use crate::{
     crash::{SILENCE, Setup, end},
-    support::{prelude::*, process::Ended},
+    support::prelude::*,
 };
 use quinn::ConnectionError;
 

@@ -4,7 +4,7 @@
 use crate::support::{
     prelude::*,
     proxy::unbuffered,
-    raw::{HEADERS, Outcome, RESERVED, get, replaced, with},
+    raw::{HEADERS, RESERVED, get, replaced, with},
 };
 use litequic_http3::ErrorCode;
 

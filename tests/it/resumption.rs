@@ -10,17 +10,16 @@ use super::support::{
     within,
 };
 use crate::support::prelude::*;
-use bytes::{Buf, Bytes};
+use bytes::Buf;
 use futures_util::future;
 use h3::client::SendRequest;
 use h3_quinn::OpenStreams;
 use http::Request;
 use http_body_util::Empty;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use litequic_config::{OriginAddress, WorkerCount};
 use litequic_http3::client::{Http3Client, ResponsePiece};
 use litequic_quic::{self as quic, Observer};
-use litequic_tls::{CertificateStore, SelfSigned, ServerTrust, client_config};
+use litequic_tls::{ServerTrust, client_config};
 use quinn::crypto::rustls::QuicClientConfig;
 use rustls::HandshakeKind;
 use std::{

@@ -18,7 +18,7 @@ mod reloads;
 mod users;
 
 use crate::support::prelude::*;
-use litequic_config::{self as config, Listen, WorkerCount};
+use litequic_config::{self as config, Listen};
 use std::num::NonZeroU16;
 
 /// A configuration with `text`, in a file in `directory`, whose `[origin]` is at `origin`; one worker on 127.0.0.1.

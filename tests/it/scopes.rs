@@ -1,12 +1,7 @@
 //! Clients at addresses of a scope that loopback does not have, in a network namespace: IPv6 link-local ones, and ones
 //! that move from a private network to the internet.
 
-use crate::support::{
-    has_io_uring,
-    link::{Faults, Link},
-    namespace::run_inside,
-    prelude::*,
-};
+use crate::support::{has_io_uring, namespace::run_inside, prelude::*};
 use litequic_config::Io;
 use rustix::net::netdevice::name_to_index;
 use std::net::{IpAddr, Ipv6Addr, SocketAddrV6, UdpSocket};

@@ -6,20 +6,15 @@ mod rpc;
 
 use crate::{
     client_certificates::person::{Authority, Shown},
-    support::{
-        nginx::Nginx,
-        prelude::*,
-        raw::Outcome,
-        tunnel::{self, HttpVersion},
-    },
+    support::{nginx::Nginx, prelude::*, tunnel},
 };
 use base64::{Engine, prelude::BASE64_STANDARD};
 use futures_util::{SinkExt, StreamExt};
-use litequic_config::{OriginAddress, OriginConfig, OriginTls, TlsVersion};
+use litequic_config::{OriginTls, TlsVersion};
 use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, SanType};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
 /// RFC 9114 §8.1.

@@ -1,10 +1,7 @@
 //! Send buffers follow the path: a long path is filled, and a stream that waits to send more is woken by
 //! acknowledgements.
 
-use crate::support::{
-    link::{Faults, Link, Way},
-    prelude::*,
-};
+use crate::support::prelude::*;
 use bytes::Buf;
 use quinn::VarInt;
 use std::time::Instant;

@@ -11,9 +11,7 @@ use crate::{
         process::litequic,
     },
 };
-use litequic_config::{OriginAddress, ServerId, WorkerCount};
-use litequic_tls::{CertificateStore, SelfSigned};
-use std::env;
+use litequic_config::ServerId;
 
 const KEY: [u8; 16] = *b"0123456789abcdef";
 const KEY_DIGITS: &str = "30313233343536373839616263646566";

@@ -1,14 +1,9 @@
 //! Metrics of handshakes, of how connections end, of sizes and of clients' protocols.
 
 use crate::support::prelude::*;
-use bytes::Bytes;
 use litequic::app::ProcessMetrics;
-use litequic_config::RouteConfig;
 use litequic_telemetry::Counter;
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpStream,
-};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 /// What one worker counts.
 type Read = fn(&WorkerMetrics) -> &Counter;
@@ -87,7 +82,7 @@ async fn a_client_of_an_older_tls_version_is_rejected_and_counted() {
     let url = format!("https://localhost:{}/", litequic.tcp[0].port());
     let mut command = Command::new(curl);
     command.args(["--silent", "--insecure", "--noproxy", "*", "--max-time", "20", "--tls-max", "1.2", &url]);
-    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+    let output = spawn_blocking(move || command.output()).await.unwrap().unwrap();
     assert!(!output.status.success());
     counts(&litequic, "another version", |worker| &worker.tcp.tcp_handshakes_version, 1).await;
     litequic.stop().await;

@@ -6,7 +6,7 @@ use crate::{
     reload::{Setup, saying},
     support::{prelude::*, process::litequic},
 };
-use litequic_tls::{CertificateStore, SelfSigned, make_self_signed_with};
+use litequic_tls::make_self_signed_with;
 use quinn::{
     ConnectionError,
     crypto::rustls::QuicClientConfig,
@@ -19,8 +19,7 @@ use quinn::{
     },
 };
 use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_RSA_SHA256, SignatureAlgorithm};
-use std::{io, process::Stdio};
-use tokio::task::spawn_blocking;
+use std::io;
 
 /// RFC 9001 §4.8: 0x100 and the TLS alert, here handshake_failure.
 const HANDSHAKE_FAILURE: u64 = 0x100 + 40;

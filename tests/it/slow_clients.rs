@@ -4,7 +4,6 @@ use crate::support::{
     bystander::{SHORT, beside_a_bystander, counts},
     http2::{DATA, END_HEADERS, END_STREAM, HEADERS, RST_STREAM, fields, status},
     prelude::*,
-    raw::Outcome,
 };
 use litequic_config::Sources;
 use litequic_http3::ErrorCode;

@@ -2,10 +2,9 @@
 
 use crate::support::prelude::*;
 use futures_util::future;
-use litequic_config::{Network, WorkerCount};
 use quinn::ConnectionError;
-use std::{env, num::NonZeroU16};
-use tokio::net::{TcpSocket, TcpStream};
+use std::num::NonZeroU16;
+use tokio::net::TcpSocket;
 
 /// The environment variable for the number of honest clients behind one address.
 const CLIENTS: &str = "LITEQUIC_TEST_CLIENTS";

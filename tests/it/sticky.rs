@@ -3,17 +3,13 @@
 
 use crate::{
     origins::{before, origin, tcp},
-    support::{
-        prelude::*,
-        tunnel::{self, HttpVersion},
-    },
+    support::{prelude::*, tunnel},
 };
-use bytes::Bytes;
 use http::{HeaderMap, Request};
 use http_body_util::{BodyExt, Empty};
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use litequic_config::{Network, OriginServer, Sticky, WorkerCount};
+use litequic_config::{OriginServer, Sticky};
 use tokio::{
     net::TcpListener,
     task::{JoinHandle, JoinSet},

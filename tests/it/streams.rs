@@ -3,9 +3,7 @@
 
 use crate::support::{
     prelude::*,
-    raw::{
-        CANCEL_PUSH, DATA, GOAWAY, HEADERS, MAX_PUSH_ID, Outcome, PUSH_PROMISE, RESERVED, SETTINGS, get, replaced, with,
-    },
+    raw::{CANCEL_PUSH, DATA, GOAWAY, HEADERS, MAX_PUSH_ID, PUSH_PROMISE, RESERVED, SETTINGS, get, replaced, with},
 };
 use litequic_http3::ErrorCode;
 

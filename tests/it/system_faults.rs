@@ -1,13 +1,12 @@
 //! Faults of the system beneath litequic: name servers that do not answer, a clock that jumps, a process that is
 //! stopped and continued, a full disk. Always the real process.
 
-use crate::support::{prelude::*, process::Ended};
+use crate::support::prelude::*;
 use litequic_admin::WORKER_DEADLINE;
-use litequic_tls::SelfSigned;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
-    net::{TcpListener, TcpStream},
+    net::TcpListener,
     sync::watch,
     task::JoinSet,
 };
@@ -445,7 +444,7 @@ async fn a_full_disk_fails_the_successor_and_the_predecessor_continues() {
         let mut beside = Command::new(&nsenter);
         beside.args(["--target", &serving.id().to_string(), "--user", "--mount", "--preserve-credentials"]);
         is_full(
-            &tokio::task::spawn_blocking({
+            &spawn_blocking({
                 let next = run(beside);
                 || next.end()
             })
@@ -456,11 +455,11 @@ async fn a_full_disk_fails_the_successor_and_the_predecessor_continues() {
     }
     let mut get = setup.get("/bytes/100000");
     get.args(["--output", "/dev/full"]);
-    let get = tokio::task::spawn_blocking(move || get.output().unwrap()).await.unwrap();
+    let get = spawn_blocking(move || get.output().unwrap()).await.unwrap();
     let told = String::from_utf8_lossy(&get.stderr).contains("cannot write /dev/full: No space left on device");
     assert!(get.status.code() == Some(74) && told, "{get:?}");
     serving.signal("TERM");
-    tokio::task::spawn_blocking(|| serving.end().success()).await.unwrap();
+    spawn_blocking(|| serving.end().success()).await.unwrap();
 }
 
 #[test]

@@ -5,11 +5,10 @@ use crate::support::{
     bystander::{SHORT, beside_a_bystander, counts},
     prelude::*,
     process::litequic,
-    raw::Outcome,
 };
 use litequic_http3::ErrorCode;
 use socket2::{Domain, Socket, Type};
-use tokio::{net::UdpSocket, task::spawn_blocking};
+use tokio::net::UdpSocket;
 
 #[tokio::test]
 async fn timeouts_of_a_client_s_request_are_408() {

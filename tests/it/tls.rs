@@ -3,8 +3,7 @@
 
 use crate::support::{prelude::*, process::litequic};
 use futures_util::future;
-use litequic_config::WorkerCount;
-use litequic_tls::{CertificateStore, SelfSigned, ServerTrust, client_config};
+use litequic_tls::{ServerTrust, client_config};
 use quinn::{
     ConnectionError,
     crypto::rustls::QuicClientConfig,

@@ -12,10 +12,8 @@ use crate::support::{
     collector::{Collector, SeenSpan},
     origin::Head,
     prelude::*,
-    tunnel::HttpVersion,
 };
-use bytes::Bytes;
-use litequic_config::{Fraction, Network, TraceParent};
+use litequic_config::{Fraction, TraceParent};
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00f067aa0ba902b7";

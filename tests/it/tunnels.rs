@@ -5,9 +5,8 @@ mod bounds;
 mod ends;
 
 use crate::support::{
-    origin::Peer,
     prelude::*,
-    tunnel::{self, HttpVersion, switch},
+    tunnel::{self, switch},
 };
 use futures_util::{SinkExt, StreamExt};
 use tokio::task::JoinSet;
@@ -91,7 +90,7 @@ async fn http1_tunnel(litequic: &Litequic, origin: &Script) -> (Tls, Peer) {
 async fn the_demo_has_tunnels_to_an_origin_of_ones_own() {
     let origin = tunnel::echo().await;
     let demo = move || Process::demo(&["--origin", &format!("http://{origin}")]);
-    let (_demo, port) = tokio::task::spawn_blocking(demo).await.unwrap();
+    let (_demo, port) = spawn_blocking(demo).await.unwrap();
     let address = (Ipv4Addr::LOCALHOST, port).into();
     let stream = Tls::connect(address, "localhost", tls::credulous(&["http/1.1"])).await.unwrap().stream;
     let asked = tokio_tungstenite::client_async("wss://localhost/", stream);

@@ -13,7 +13,7 @@ use crate::{
     drain::ask,
     support::{client::Stream, prelude::*},
 };
-use bytes::{Buf, Bytes};
+use bytes::Buf;
 use futures_util::future;
 use http::Request;
 use http_body_util::{BodyExt, Empty};
@@ -28,7 +28,7 @@ use std::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
 };
 use tempfile::TempDir;
-use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::task::JoinHandle;
 
 /// For all that a test does.
 const PATIENCE: Duration = Duration::from_secs(180);

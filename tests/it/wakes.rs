@@ -1,13 +1,6 @@
 //! What wakes a worker is counted by its cause, over each I/O.
 
-use crate::{
-    io::every_io,
-    support::{
-        link::{Faults, Link, Way},
-        prelude::*,
-    },
-};
-use tokio::net::TcpStream;
+use crate::{io::every_io, support::prelude::*};
 
 /// Enough wakes of a cause that they are not chance.
 const SEVERAL: u64 = 5;

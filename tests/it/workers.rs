@@ -2,7 +2,6 @@
 
 use crate::support::prelude::*;
 use futures_util::future;
-use litequic_config::WorkerCount;
 use std::{
     net::{IpAddr, Ipv6Addr, UdpSocket},
     num::NonZeroU16,

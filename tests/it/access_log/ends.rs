@@ -134,7 +134,7 @@ async fn clients_over_tcp_that_leave_behind_the_last_byte_have_it_all() {
 
 /// Runs `command` to its end beside what this thread serves, and returns its standard output.
 async fn run(command: Command) -> String {
-    tokio::task::spawn_blocking(|| Process::spawn(command).end().success()).await.unwrap()
+    spawn_blocking(|| Process::spawn(command).end().success()).await.unwrap()
 }
 
 #[tokio::test]
@@ -222,14 +222,14 @@ async fn h2load_and_the_log_agree() {
 async fn chromium_and_the_log_agree() {
     let folder = tempfile::tempdir().unwrap();
     let certificate = make_self_signed(["localhost"]).unwrap();
-    let store = litequic_tls::CertificateStore::new(certificate.to_loaded_certificate().unwrap(), []);
+    let store = CertificateStore::new(certificate.to_loaded_certificate().unwrap(), []);
     let origin = origin::demo().await;
-    let url = litequic_config::OriginAddress::Tcp { host: origin.ip().to_string(), port: origin.port() };
+    let url = OriginAddress::Tcp { host: origin.ip().to_string(), port: origin.port() };
     let mut config = Config::with_defaults(([127, 0, 0, 1], 0).into(), url, "cert".into(), "key".into());
     config.access_log = everything(&folder);
     let litequic = Litequic::with_certificates(&config, store, certificate.cert_pem).await;
     let (address, spki) = (litequic.address, certificate.spki_sha256);
-    let Some(sizes) = tokio::task::spawn_blocking(move || fetched(address, &spki)).await.unwrap() else { return };
+    let Some(sizes) = spawn_blocking(move || fetched(address, &spki)).await.unwrap() else { return };
     litequic.wait_until_idle().await;
     let lines = lines(litequic, &folder.path().join("access.log")).await;
     let logged = lines.iter().filter(|line| line["path"].as_str().unwrap().starts_with("/bytes/"));

@@ -4,8 +4,8 @@
 use super::{HTTP_01, LOOK_AGAIN, OBTAINED, Pebble, pebble::long_lived, pebble_and_site};
 use crate::support::prelude::*;
 use rustls::pki_types::{CertificateDer, pem::PemObject};
-use std::{collections::VecDeque, sync::Mutex};
-use tokio::{net::TcpStream, time::Instant};
+use std::collections::VecDeque;
+use tokio::time::Instant;
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
 /// For the failures of all hosts, one of which takes half a minute.

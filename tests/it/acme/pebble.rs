@@ -1,7 +1,7 @@
 //! Pebble, Let's Encrypt's CA for tests, with a name server that knows 127.0.0.1 alone, and a litequic that obtains
 //! certificates from it.
 
-use crate::support::{prelude::*, process::Ended};
+use crate::support::prelude::*;
 use rcgen::{CertificateParams, KeyPair, date_time_ymd};
 use serde_json::{Value as Json, json};
 use std::os::unix::fs::PermissionsExt;

@@ -10,8 +10,6 @@ use crate::{
     support::{prelude::*, process::litequic},
 };
 use base64::{Engine, prelude::BASE64_STANDARD};
-use litequic_tls::SelfSigned;
-use tokio::task::spawn_blocking;
 
 /// The real process with its files.
 struct Setup {

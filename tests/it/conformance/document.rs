@@ -113,7 +113,7 @@ fn the_document_has_the_rows_that_are_tried() {
     let tables = tables.into_iter().map(|(title, rows)| table(title, rows));
     let text = format!("{HEAD}{}{}", tables.collect::<String>(), http2_updates());
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/conformance.md");
-    if std::env::var_os("LITEQUIC_RENEW").is_some() {
+    if env::var_os("LITEQUIC_RENEW").is_some() {
         fs::write(path, text).unwrap();
         return;
     }

@@ -3,7 +3,7 @@
 
 use super::{PROTOCOLS, Protocol, Request};
 use crate::support::{origin::Head, prelude::*};
-use litequic_config::{AmbiguousFields, Network, ReservedFields, RouteConfig};
+use litequic_config::{AmbiguousFields, ReservedFields};
 
 /// One of each kind, and one that nothing is about.
 const NAMES: [&str; 7] = [

@@ -5,7 +5,7 @@ use crate::support::{nginx::Nginx, prelude::*};
 use litequic_config::{AmbiguousFields, Template};
 use std::{
     io::{BufRead, BufReader},
-    process::{Child, Stdio},
+    process::Child,
 };
 
 /// Answers with what the application reads as `HTTP_X_INTERNAL_USER`, as the server of Python's own library has it.

@@ -2,7 +2,6 @@
 
 use super::{Guide, adapted, machine::Machine};
 use crate::support::prelude::*;
-use litequic_tls::SelfSigned;
 
 /// A page that requests more until the browser uses HTTP/3, and shows the protocols.
 const PAGE: &str = r"<!doctype html><p id=o>waiting</p><script>

@@ -1,11 +1,8 @@
 //! A machine of a guide's own: namespaces in which ports 80 and 443, `/etc`, `/run` and `/var` are a test's, so that
 //! configurations and commands run as they stand in the document. Ends with the test, and all that runs in it.
 
-use crate::support::{
-    prelude::*,
-    process::{Ended, litequic_program},
-};
-use std::{io::Write, os::unix::fs::symlink, process::Stdio};
+use crate::support::{prelude::*, process::litequic_program};
+use std::{io::Write, os::unix::fs::symlink};
 
 /// Pebble with its challenges at the ports of the RFC.
 const PEBBLE: &str = r#"{ "pebble": {
@@ -88,7 +85,7 @@ impl Machine {
         for name in FOREIGN {
             command.env_remove(name);
         }
-        let path = std::env::var("PATH").unwrap_or_default();
+        let path = env::var("PATH").unwrap_or_default();
         command
             .env("PATH", format!("{}:{path}:/usr/sbin:/sbin", self.folder.path().join("bin").display()))
             .env("SSL_CERT_FILE", &self.trusted)

@@ -3,10 +3,7 @@
 use super::{configured, configured_in, started};
 use crate::{
     fields::{PROTOCOLS, Protocol, Request},
-    support::{
-        prelude::*,
-        tunnel::{HttpVersion, switch},
-    },
+    support::{prelude::*, tunnel::switch},
 };
 use std::net::Ipv6Addr;
 

@@ -6,13 +6,11 @@ use crate::{
     support::{
         origin::Head,
         prelude::*,
-        tunnel::{self, HttpVersion, switch},
+        tunnel::{self, switch},
     },
 };
 use futures_util::{SinkExt, StreamExt};
 use litequic_config::AmbiguousFields;
-use std::sync::Mutex;
-use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::Message;
 
 /// Paths of the server, and what it answers there.

@@ -2,12 +2,10 @@
 
 use super::started;
 use crate::support::prelude::*;
-use bytes::Bytes;
 use http::{HeaderMap, Request};
 use http_body_util::Full;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use std::time::SystemTime;
-use tokio::net::TcpStream;
 
 const RULES: &str = r#"
 [[routes]]

@@ -8,7 +8,6 @@ use crate::{
         prelude::*,
     },
 };
-use bytes::Bytes;
 
 const FIXED: &str = r#"
 [[routes]]

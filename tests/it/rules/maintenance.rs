@@ -6,10 +6,9 @@ use crate::{
     support::{
         http2::{DATA, END_HEADERS, END_STREAM, HEADERS},
         prelude::*,
-        process::{Ended, litequic},
+        process::litequic,
     },
 };
-use tokio::task::spawn_blocking;
 
 const ROUTES: &str = r#"
 [[routes]]

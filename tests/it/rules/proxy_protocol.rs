@@ -3,7 +3,6 @@
 use super::{configured, started};
 use crate::support::prelude::*;
 use rustls::pki_types::ServerName;
-use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 const FROM_HERE: &str = "listen.proxy_protocol_from = [\"127.0.0.0/8\"]";

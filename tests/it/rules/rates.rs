@@ -2,7 +2,6 @@
 
 use super::{configured, started};
 use crate::support::prelude::*;
-use litequic_config::WorkerCount;
 
 /// An hour, so that no test is so slow that a request more is due.
 const LIMITED: &str = r#"

@@ -4,13 +4,7 @@ use super::configured_in;
 use crate::{
     fields::{PROTOCOLS, Protocol, Request},
     reload::{Setup, saying},
-    support::{
-        client::Answer,
-        origin::Head,
-        prelude::*,
-        process::litequic,
-        tunnel::{HttpVersion, switch},
-    },
+    support::{client::Answer, origin::Head, prelude::*, process::litequic, tunnel::switch},
 };
 use base64::{Engine, prelude::BASE64_STANDARD};
 use litequic_config::AmbiguousFields;
@@ -21,7 +15,6 @@ use rustix::{
 use std::{
     fs::File,
     io::{Read, Write},
-    process::Stdio,
     sync::mpsc::channel,
     thread,
     time::Instant,

@@ -6,7 +6,6 @@ use crate::{
     drain::ask,
     support::{nginx::Nginx, prelude::*},
 };
-use litequic_tls::SelfSigned;
 use std::{
     fmt::Write as _,
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},

@@ -3,12 +3,9 @@
 use super::{Folder, before, https, server, tls};
 use crate::{
     client_certificates::person::Authority,
-    support::{
-        prelude::*,
-        tunnel::{HttpVersion, switch},
-    },
+    support::{prelude::*, tunnel::switch},
 };
-use litequic_config::{OriginConfig, TlsVersion};
+use litequic_config::TlsVersion;
 use std::io::{PipeWriter, Write as _, pipe};
 
 /// What every one of them gets, and a folder for what it needs.
@@ -100,7 +97,7 @@ async fn go_serves_clients_that_have_a_certificate_and_refuses_others() {
         .env("GOFLAGS", "-mod=mod")
         .env("GO111MODULE", "off");
     build.env("GOCACHE", folder.path("cache"));
-    let built = tokio::task::spawn_blocking(move || build.status().unwrap().success()).await.unwrap();
+    let built = spawn_blocking(move || build.status().unwrap().success()).await.unwrap();
     assert!(built, "go build");
     let mut command = Command::new(program);
     command.args([&cert, &key, &ca]);
@@ -136,7 +133,7 @@ async fn java_serves() {
     let mut command = Command::new(java);
     command.arg(source("Server.java")).arg(&store);
     let process = Process::spawn(command);
-    let port = tokio::task::spawn_blocking(move || (port(&process), process)).await.unwrap();
+    let port = spawn_blocking(move || (port(&process), process)).await.unwrap();
     let litequic = before(https(port.0, ca)).await;
     serves(&litequic, false).await;
     litequic.stop().await;
@@ -165,7 +162,7 @@ impl Openssl {
     /// Waits until it has written `text`, while this runtime goes on.
     async fn await_stdout(&self, text: &str) {
         let (process, text) = (Arc::clone(&self.process), text.to_owned());
-        tokio::task::spawn_blocking(move || process.await_stdout(&text)).await.unwrap();
+        spawn_blocking(move || process.await_stdout(&text)).await.unwrap();
     }
 
     fn say(&mut self, text: &str) {

@@ -18,7 +18,7 @@ async fn calls(protocol: &str, trailer: &str) {
     let trusted = folder.put("litequic.pem", &litequic.cert_pem);
     let mut command = Command::new(&program);
     command.args(["call", protocol]).arg(trusted).arg(format!("https://localhost:{}", litequic.address.port()));
-    let called = tokio::task::spawn_blocking(move || Process::spawn(command).end().success()).await.unwrap();
+    let called = spawn_blocking(move || Process::spawn(command).end().success()).await.unwrap();
     let expected =
         format!("upper true\nupper true\nfail not_found: no such word\ncount one\ncount two\ncount three\n{trailer}\n");
     assert_eq!(called, expected);

@@ -3,12 +3,11 @@
 
 use super::{Way, spellings};
 use crate::support::{nginx::Nginx, prelude::*};
-use litequic_config::{HeaderRules, RouteConfig, Template, TemplatePart};
+use litequic_config::{HeaderRules, Template, TemplatePart};
 use std::{
     io::{BufRead, BufReader},
-    process::{Child, Stdio},
+    process::Child,
 };
-use tokio::net::TcpStream;
 
 /// `/`, which is lax, and the protected ones; the origin gets the one that a request came by.
 fn routes() -> Vec<RouteConfig> {

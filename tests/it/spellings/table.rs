@@ -2,7 +2,6 @@
 //! with litequic. Go's and Express' rows were tried against Go 1.26 and Express 5.
 
 use crate::support::prelude::*;
-use litequic_config::RouteConfig;
 use litequic_exchange::{
     self as exchange, Authority, Client, Fields, Head, LastForwarded, Protocol, TlsIdentity, name,
 };

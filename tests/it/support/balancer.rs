@@ -6,10 +6,7 @@ use super::prelude::*;
 use aws_lc_rs::cipher::{AES_128, DecryptingKey, DecryptionContext, EncryptingKey, UnboundCipherKey};
 use std::{
     collections::HashMap,
-    sync::{
-        Mutex,
-        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
-    },
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
 };
 use tokio::{net::UdpSocket, task::JoinSet};
 

@@ -1,7 +1,7 @@
 //! A client that is served while another meets a limit or a timeout, and litequic before the origins of both.
 
 use super::prelude::*;
-use litequic_config::{OriginAddress, RouteConfig, RouteTarget};
+use litequic_config::RouteTarget;
 use quinn::VarInt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use tokio::task::JoinHandle;

@@ -6,7 +6,7 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use serde_json::{Value as Json, json};
 use std::{
     io::{BufRead, BufReader, Write},
-    process::{Child, ChildStdin, Stdio},
+    process::{Child, ChildStdin},
     sync::mpsc::{Receiver, RecvTimeoutError, channel},
     thread,
     time::Instant,

@@ -1,7 +1,7 @@
 //! An HTTP/3 client that shares no code with litequic: h3 on quinn.
 
 use super::{cable::Cable, prelude::*};
-use bytes::{Buf, Bytes};
+use bytes::Buf;
 use futures_util::future;
 use h3::client::{RequestStream, SendRequest};
 use h3_quinn::{BidiStream, OpenStreams};

@@ -2,7 +2,6 @@
 //! likes them. Over HTTP/1.1 it is written by hand, over HTTP/2 (gRPC) it is h2's.
 
 use super::prelude::*;
-use bytes::Bytes;
 use http::{HeaderMap, Response};
 use opentelemetry_proto::tonic::{
     collector::trace::v1::ExportTraceServiceRequest,
@@ -13,7 +12,6 @@ use prost::Message;
 use std::{
     collections::{BTreeMap, VecDeque},
     future::pending,
-    sync::Mutex,
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},

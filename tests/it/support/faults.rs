@@ -9,7 +9,6 @@
 //! | `/fail/garbage` | bytes that are not HTTP |
 
 use super::prelude::*;
-use bytes::Bytes;
 use futures_util::stream;
 use http::{
     HeaderMap, HeaderName, HeaderValue, Request, Response,
@@ -21,7 +20,7 @@ use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
 use litequic::cli::demo::origin::{DemoAnswer, DemoBody, DemoFailure, InjectedBytes, InjectingStream, answer_request};
 use std::io;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 
 /// Serves each connection of `listener`.
 pub(crate) async fn serve_faults(listener: TcpListener) {

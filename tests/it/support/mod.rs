@@ -36,28 +36,35 @@ pub(crate) mod prelude {
         DEADLINE, LOOK_AGAIN,
         client::{self, Client, Quic},
         http2::{self, Http2},
-        io_key, needs,
-        origin::{self, Always, Script, Server},
-        process::{Process, command, free_tcp_port, free_udp_port},
+        io_key,
+        link::{Faults, Link, Way},
+        needs,
+        origin::{self, Always, Peer, Script, Server},
+        process::{Ended, Process, command, free_tcp_port, free_udp_port},
         proxy::{Litequic, defaults},
-        raw::{self, Raw},
+        raw::{self, Outcome, Raw},
         tls::{self, Tls},
+        tunnel::HttpVersion,
         until, within,
     };
+    pub(crate) use bytes::Bytes;
     pub(crate) use http::Method;
     pub(crate) use litequic::app::WorkerMetrics;
-    pub(crate) use litequic_config::Config;
-    pub(crate) use litequic_tls::make_self_signed;
+    pub(crate) use litequic_config::{Config, Network, OriginAddress, OriginConfig, RouteConfig, WorkerCount};
+    pub(crate) use litequic_tls::{CertificateStore, SelfSigned, make_self_signed};
+
     pub(crate) use std::{
-        fs,
+        env, fs,
         net::{Ipv4Addr, SocketAddr},
         path::{Path, PathBuf},
-        process::Command,
-        sync::Arc,
+        process::{Command, Stdio},
+        sync::{Arc, Mutex},
         time::Duration,
     };
     pub(crate) use tokio::{
         io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpStream,
+        task::spawn_blocking,
         time::{sleep, timeout},
     };
 }

@@ -3,10 +3,8 @@
 
 use super::prelude::*;
 use std::{
-    env,
     ffi::{OsStr, OsString},
     io::{self, Write},
-    process::Stdio,
 };
 
 /// Reports that a test is skipped and why, or fails it.

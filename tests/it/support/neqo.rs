@@ -22,7 +22,7 @@ use quinn::{
 use quinn_proto::{
     ConnectionId, TransportError, TransportErrorCode, crypto::HeaderKey, transport_parameters::TransportParameters,
 };
-use std::{any::Any, sync::Mutex};
+use std::any::Any;
 
 /// neqo's parameter, in microseconds.
 const MIN_ACK_DELAY_00: u64 = 0xff02_de1a;

@@ -2,12 +2,11 @@
 //! own, killed with the test.
 
 use super::prelude::*;
-use litequic_config::OriginAddress;
 use std::{
     fmt::Write as _,
     net::{TcpListener, TcpStream},
     os::unix::net::UnixStream,
-    process::{Child, Stdio},
+    process::Child,
     thread::sleep,
     time::Instant,
 };

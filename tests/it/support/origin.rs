@@ -2,14 +2,8 @@
 
 use super::{faults::serve_faults, ports::free_tcp_port, prelude::*};
 use futures_util::FutureExt;
-use std::sync::{
-    Mutex,
-    atomic::{AtomicUsize, Ordering},
-};
-use tokio::{
-    net::{TcpListener, TcpStream},
-    task::JoinSet,
-};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::{net::TcpListener, task::JoinSet};
 
 /// A server that ends, with its connections, when it is dropped.
 pub(crate) struct Server {

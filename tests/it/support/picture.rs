@@ -1,7 +1,7 @@
 //! A picture of the order in which responses came: a row for each, along the bytes of the connection.
 
 use super::{prelude::*, sequence::Sequence};
-use std::{env, fmt::Write as _};
+use std::fmt::Write as _;
 
 /// With this in the environment, pictures of documents are drawn anew.
 const WRITE: &str = "LITEQUIC_WRITE_CHARTS";

@@ -4,16 +4,7 @@
 pub(crate) use super::ports::{free_tcp_port, free_udp_port};
 
 use super::prelude::*;
-use std::{
-    env,
-    ffi::OsStr,
-    io::Read,
-    path,
-    process::{Child, Stdio},
-    sync::{Condvar, Mutex},
-    thread,
-    time::Instant,
-};
+use std::{ffi::OsStr, io::Read, path, process::Child, sync::Condvar, thread, time::Instant};
 use tempfile::TempDir;
 
 /// For anything that litequic is to do on a machine that does much else.

@@ -3,9 +3,8 @@
 use super::prelude::*;
 use litequic::app::{self, ProcessMetrics, StartOptions, WorkerDied};
 use litequic_base::lifecycle::{Lifecycle, ProcessPhase};
-use litequic_config::{Io, OriginAddress, WorkerCount};
+use litequic_config::Io;
 use litequic_resources::memory::MemoryGauge;
-use litequic_tls::CertificateStore;
 use std::num::NonZeroU16;
 use tokio::{task::JoinHandle, time::Instant};
 

@@ -1,7 +1,7 @@
 //! HTTP/3 by hand: whatever bytes a test likes on QUIC streams, and what comes back. It encodes by itself; only the
 //! responses' field sections are read with litequic's decoder, which h3 checks elsewhere.
 
-use super::{origin::Peer, prelude::*};
+use super::prelude::*;
 use litequic_http3::qpack;
 pub(crate) use litequic_testkit::{
     h3::{

@@ -21,7 +21,7 @@ use s2n_quic_core::{
         number::PacketNumberSpace,
     },
 };
-use std::{sync::Mutex, time::Instant};
+use std::time::Instant;
 use tokio::task::yield_now;
 
 /// A connection that stuffs its packets.

@@ -8,7 +8,6 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use std::io::Cursor;
 use tokio::{
     io::{AsyncRead, AsyncWrite, duplex, join, split},
-    net::TcpStream,
     task::JoinSet,
 };
 use tokio_tungstenite::{WebSocketStream, accept_async, tungstenite::protocol::Role};
@@ -129,7 +128,7 @@ async fn by_http2(litequic: &Litequic, path: &str, protocol: &'static str, more:
     for (name, value) in more {
         request = request.header(*name, *value);
     }
-    let request = request.extension(hyper::ext::Protocol::from_static(protocol)).body(Empty::<bytes::Bytes>::new());
+    let request = request.extension(hyper::ext::Protocol::from_static(protocol)).body(Empty::<Bytes>::new());
     let mut response = within("a response", requests.send_request(request.unwrap())).await.unwrap();
     let status = response.status().as_u16();
     let head = format!("{:?}", response.headers());

@@ -3,7 +3,6 @@
 
 use crate::support::{
     http2::{DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, RST_STREAM, fields, frame, get},
-    origin::Peer,
     prelude::*,
     proxy::unbuffered,
 };

@@ -1,7 +1,7 @@
 //! `Expect: 100-continue` (RFC 9110 §10.1.1) by HTTP/1.1: the origin's 100, or after a second litequic's own, and none
 //! for an upload that is not wanted.
 
-use crate::support::{origin::Peer, prelude::*};
+use crate::support::prelude::*;
 
 const BODIES: [(&str, &str); 2] =
     [("Content-Length: 5", "hello"), ("Transfer-Encoding: chunked", "5\r\nhello\r\n0\r\n\r\n")];

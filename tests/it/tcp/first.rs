@@ -12,7 +12,7 @@ async fn curl(litequic: &Litequic, path: &str, options: &[&str]) -> Option<Strin
     command.args(["--silent", "--show-error", "--max-time", "20", "--noproxy", "*", "--cacert"]).arg(trusted.path());
     command.args(["--write-out", "\n%{http_version} %{http_code}"]).args(options);
     command.arg(format!("https://localhost:{}{path}", litequic.tcp[0].port()));
-    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+    let output = spawn_blocking(move || command.output()).await.unwrap().unwrap();
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{error}");
     Some(String::from_utf8(output.stdout).unwrap())

@@ -1,7 +1,6 @@
 //! What HTTP/1.1 must reject, as raw bytes over TLS: the rows of docs/proxying.md. None of it reaches the origin.
 
 use crate::support::prelude::*;
-use tokio::net::TcpStream;
 
 /// How litequic answers `request`, byte for byte all of it, and that it then closes.
 async fn answer(litequic: &Litequic, request: &[u8]) -> String {

@@ -6,7 +6,6 @@ use crate::support::{
         ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, RST_STREAM, SETTINGS, WINDOW_UPDATE,
         fields, frame, get, status,
     },
-    origin::Peer,
     prelude::*,
 };
 

@@ -2,7 +2,6 @@
 
 use crate::support::{
     http2::{DATA, END_HEADERS, END_STREAM, Frame, HEADERS, RST_STREAM, fields, get, status},
-    origin::Peer,
     prelude::*,
 };
 

@@ -6,7 +6,6 @@ use crate::support::{
 };
 use litequic_base::lifecycle::ProcessPhase;
 use std::num::NonZeroU16;
-use tokio::net::TcpStream;
 
 #[tokio::test]
 async fn without_tcp_addresses_alt_svc_still_has_the_advertised_port() {

@@ -10,10 +10,8 @@ use crate::{
 };
 use futures_util::future::join_all;
 use litequic_config::Limits;
-use litequic_tls::SelfSigned;
 use rustix::process::{Resource, getrlimit};
 use std::{
-    env,
     os::unix::fs::PermissionsExt,
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
     time::Instant,

@@ -3,11 +3,9 @@
 
 use crate::support::{
     http2::{ACK, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, SETTINGS, WINDOW_UPDATE, frame, get, status},
-    origin::Peer,
     prelude::*,
     sequence::{EIGHT, PRIORITIES_OF_EIGHT, Sequence},
 };
-use litequic_config::Network;
 use tokio::{task::JoinHandle, time::Instant};
 
 const PRIORITY: u8 = 2;

@@ -15,7 +15,7 @@ async fn relay(to: SocketAddr) -> (SocketAddr, JoinHandle<Vec<u8>>) {
     let relayed = tokio::spawn(async move {
         let (client, _) = listener.accept().await.unwrap();
         let (mut from_client, mut to_client) = client.into_split();
-        let (mut from_server, mut to_server) = tokio::net::TcpStream::connect(to).await.unwrap().into_split();
+        let (mut from_server, mut to_server) = TcpStream::connect(to).await.unwrap().into_split();
         let requests = tokio::spawn(async move { copy(&mut from_client, &mut to_server).await });
         let (mut sent, mut piece) = (Vec::new(), vec![0; 1 << 16]);
         loop {

@@ -3,13 +3,12 @@
 
 use crate::support::{
     http2::{END_HEADERS, END_STREAM, GOAWAY, HEADERS, RST_STREAM, WINDOW_UPDATE, get},
-    origin::Peer,
     prelude::*,
     proxy::unbuffered,
 };
 use litequic_config::{AccessField, AccessLog, AccessTarget};
 use serde_json::Value as Json;
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::net::TcpSocket;
 
 /// Bytes that the kernel holds for a client: with more the connection is blocked sooner or later, whatever the kernel's
 /// own limits.

@@ -5,7 +5,6 @@ use crate::support::{
     collector::{Collector, Manner},
     prelude::*,
 };
-use bytes::Bytes;
 use litequic_config::TraceParent;
 
 /// Bytes of spans that may wait.

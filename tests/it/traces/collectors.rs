@@ -5,7 +5,6 @@ use crate::support::{
     collector::{Collector, Manner},
     origin::closed_port,
     prelude::*,
-    tunnel::HttpVersion,
 };
 use std::sync::atomic::Ordering::Relaxed;
 

@@ -6,10 +6,10 @@ use crate::support::{
     collector::Collector,
     origin::closed_port,
     prelude::*,
-    tunnel::{self, HttpVersion, websocket},
+    tunnel::{self, websocket},
 };
 use futures_util::{SinkExt, StreamExt};
-use litequic_config::{Auth, OriginAddress, OriginConfig, Redirect, RouteConfig, RouteTarget, Template, Variable};
+use litequic_config::{Auth, Redirect, RouteTarget, Template, Variable};
 use tokio_tungstenite::tungstenite::Message;
 
 #[tokio::test]

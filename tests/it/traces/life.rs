@@ -8,7 +8,6 @@ use crate::support::{
     tls::credulous,
 };
 use serde_json::Value as Json;
-use tokio::task::spawn_blocking;
 
 /// A litequic before an origin, as a process.
 struct Running {

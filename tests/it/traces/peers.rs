@@ -6,10 +6,8 @@ use crate::support::{
     collector::{Collector, SeenSpan},
     ports::free_tcp_port,
     prelude::*,
-    tunnel::HttpVersion,
 };
 use serde_json::Value as Json;
-use tokio::net::TcpStream;
 
 const PROGRAM: &str = "litequic-test-collector";
 const JAEGER: &str = "jaeger";

@@ -4,7 +4,7 @@ use super::{collectors::counted, fetch, traced};
 use crate::{
     client_certificates::person::{Authority, Shown},
     secure_origins::server,
-    support::{collector::Collector, prelude::*, tunnel::HttpVersion},
+    support::{collector::Collector, prelude::*},
 };
 use std::sync::atomic::Ordering::Relaxed;
 use tokio_rustls::TlsAcceptor;

@@ -6,8 +6,7 @@ use super::{
 };
 use crate::support::{
     prelude::*,
-    raw::Outcome,
-    tunnel::{self, HttpVersion, switch},
+    tunnel::{self, switch},
 };
 
 #[tokio::test]

@@ -1,10 +1,7 @@
 //! How long a tunnel may be idle, how many there may be, what they buffer, and how a drain ends them.
 
 use super::{YES, is_reset, no_tunnel_is_open, open, other, raw_tunnel};
-use crate::support::{
-    prelude::*,
-    tunnel::{HttpVersion, switch},
-};
+use crate::support::{prelude::*, tunnel::switch};
 use litequic_base::lifecycle::ProcessPhase;
 
 #[tokio::test]

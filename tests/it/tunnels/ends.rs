@@ -5,14 +5,10 @@ use super::{
 };
 use crate::support::{
     prelude::*,
-    raw::Outcome,
-    tunnel::{self, HttpVersion, switch, websocket},
+    tunnel::{self, switch, websocket},
 };
-use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
-use litequic_config::Network;
 use std::collections::HashMap;
-use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::Message;
 
 /// A tunnel makes room for another one once nothing moved in it for ten seconds: nothing but time brings that about.

@@ -2,7 +2,6 @@
 
 use super::{Service, ended};
 use crate::{drain, support::prelude::*};
-use bytes::Bytes;
 
 #[tokio::test]
 async fn session_affinity_survives_a_hot_upgrade_and_a_reload() {

@@ -2,8 +2,6 @@
 
 use super::{Download, Load, PATIENCE, Service, ended};
 use crate::support::{prelude::*, process};
-use std::env;
-use tokio::task::spawn_blocking;
 
 /// With its sockets in the groups: what it hangs at, the token, is read after them.
 #[tokio::test]

@@ -3,7 +3,6 @@
 use super::{PATIENCE, Service, ended};
 use crate::support::{prelude::*, process::litequic_program};
 use std::os::unix::{fs::symlink, process::CommandExt};
-use tokio::task::spawn_blocking;
 
 /// Two releases, and `current`, which leads to the first.
 struct Releases(tempfile::TempDir);

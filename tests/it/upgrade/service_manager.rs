@@ -6,7 +6,6 @@ use std::{
     net::{TcpListener, UdpSocket},
     os::{fd::OwnedFd, unix::net::UnixDatagram},
 };
-use tokio::task::spawn_blocking;
 
 /// Receives notifications of processes.
 struct Notices(UnixDatagram);

@@ -10,6 +10,10 @@ use std::{net::SocketAddr, sync::Arc};
 
 /// Bytes of the headers of UDP and IP, without options: of IPv4, and of IPv6.
 const HEADERS_LEN: [u16; 2] = [8 + 20, 8 + 40];
+/// Bytes of a PROXY protocol header with IPv6 addresses and a CRC32C, as nginx writes it.
+const PROXY_HEADER_LEN: u16 = 16 + 36 + 7;
+/// Smallest value of max_udp_payload_size (RFC 9000 §18.2).
+const MIN_UDP_PAYLOAD_SIZE: u16 = 1200;
 
 /// Configures the path MTU of one endpoint's paths by the current configuration.
 #[derive(Debug)]
@@ -30,12 +34,15 @@ fn limit_mtu(endpoint: Config, max_mtu: u16) -> Option<Config> {
     Config::builder().with_max_mtu(max_mtu).and_then(Builder::build).ok()
 }
 
-/// Value of max_udp_payload_size (RFC 9000 §18.2) for `client`: datagrams in IP packets of at most `max_mtu` bytes.
-/// `None` if that is the largest MTU: clients then find their own.
-pub(super) fn max_udp_payload_size(max_mtu: u16, client: SocketAddr) -> Option<VarInt> {
+/// Value of max_udp_payload_size (RFC 9000 §18.2) for a client whose datagrams come from `remote`: datagrams in IP
+/// packets of at most `max_mtu` bytes, less a PROXY protocol header if they are `proxied`. `None` without either limit:
+/// clients then find their own.
+pub(super) fn max_udp_payload_size(max_mtu: u16, proxied: bool, remote: SocketAddr) -> Option<VarInt> {
     let [ipv4, ipv6] = HEADERS_LEN;
-    let headers = if client.ip().to_canonical().is_ipv4() { ipv4 } else { ipv6 };
-    (max_mtu < LiteQuic::MAX_MTU).then(|| VarInt::from_u16(max_mtu.saturating_sub(headers)))
+    let headers = if remote.ip().to_canonical().is_ipv4() { ipv4 } else { ipv6 };
+    let headers = headers + if proxied { PROXY_HEADER_LEN } else { 0 };
+    let size = max_mtu.saturating_sub(headers).max(MIN_UDP_PAYLOAD_SIZE);
+    (proxied || max_mtu < LiteQuic::MAX_MTU).then(|| VarInt::from_u16(size))
 }
 
 #[cfg(test)]
@@ -58,15 +65,17 @@ mod tests {
 
     #[test]
     fn clients_get_the_payload_of_their_address_family() {
-        for (max_mtu, client, expected) in [
-            (1500, "192.0.2.1:1", None),
-            (1440, "192.0.2.1:1", Some(1412)),
-            (1440, "[2001:db8::1]:1", Some(1392)),
-            (1440, "[::ffff:192.0.2.1]:1", Some(1412)),
-            (1280, "[2001:db8::1]:1", Some(1232)),
+        for (max_mtu, proxied, remote, expected) in [
+            (1500, false, "192.0.2.1:1", None),
+            (1500, true, "192.0.2.1:1", Some(1413)),
+            (1440, false, "192.0.2.1:1", Some(1412)),
+            (1440, false, "[2001:db8::1]:1", Some(1392)),
+            (1440, false, "[::ffff:192.0.2.1]:1", Some(1412)),
+            (1280, false, "[2001:db8::1]:1", Some(1232)),
+            (1280, true, "[2001:db8::1]:1", Some(1200)),
         ] {
-            let size = max_udp_payload_size(max_mtu, client.parse().unwrap());
-            assert_eq!(size.map(|size| size.as_u64()), expected, "{max_mtu}, {client}");
+            let size = max_udp_payload_size(max_mtu, proxied, remote.parse().unwrap());
+            assert_eq!(size.map(|size| size.as_u64()), expected, "{max_mtu}, {proxied}, {remote}");
         }
     }
 }

@@ -52,8 +52,7 @@ impl ProxiedDatagrams {
 /// Reads the header of `datagram` from `remote`, if that is a load balancer. `None` if the header is missing or
 /// malformed.
 fn read_header(config: &Config, remote: SocketAddr, datagram: &[u8]) -> Option<ProxiedDatagram> {
-    let balancers = &config.listen.proxy_protocol_from;
-    if !balancers.iter().any(|network| network.contains_address(remote.ip())) {
+    if !config.listen.proxies_datagrams_from(remote.ip()) {
         return Some(ProxiedDatagram { header_len: 0, client: None });
     }
     let (client, packet) = split_proxied_datagram(datagram)?;

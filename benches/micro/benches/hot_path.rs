@@ -273,10 +273,17 @@ fn scrape(criterion: &mut Criterion) {
 /// the differences are the cost of the program.
 fn steering(criterion: &mut Criterion) {
     let mask = |hashed| Some(SteeringMask { key: [1, 2], hashed });
+    let steering = |id_len, first_byte, issuer_offset, mask| Steering {
+        id_len,
+        first_byte,
+        issuer_offset,
+        mask,
+        skips_proxy_header: false,
+    };
     let layouts = [
-        ("without a server ID", Steering { id_len: 16, first_byte: (0xff, 0xef), issuer_offset: 1, mask: None }),
-        ("8 + 7", Steering { id_len: 16, first_byte: (0x1f, 15), issuer_offset: 14, mask: mask(9..14) }),
-        ("8 + 8 with a key", Steering { id_len: 19, first_byte: (0x1f, 18), issuer_offset: 17, mask: mask(1..17) }),
+        ("without a server ID", steering(16, (0xff, 0xef), 1, None)),
+        ("8 + 7", steering(16, (0x1f, 15), 14, mask(9..14))),
+        ("8 + 8 with a key", steering(19, (0x1f, 18), 17, mask(1..17))),
     ];
     let mut group = criterion.benchmark_group("steering");
     for (name, steering) in layouts {

@@ -1,5 +1,6 @@
 //! The mix of HttpArena's profile Gateway-H3: small and large responses behind many streams, from an origin that
-//! answers some of them at once and some after a wait. benches/httparena has the entry itself.
+//! answers some of them at once and some after a wait; and responses of one size, as a CDN in front asks for them.
+//! benches/httparena has the entry itself.
 
 use super::{Amount, Experiment, Generator, Kind, Load, Observe, Options, Per, Task, load, task};
 use crate::bench::files::path_of;
@@ -8,8 +9,8 @@ pub(super) const EXPERIMENT: Experiment = Experiment::new(
     "gateway",
     "What does a mix of responses cost, as the public board HttpArena requests it of gateways (profile Gateway-H3)? 20 paths in \
             turn over 64 connections of 32 streams: 6 static files, as long as their compressed variants; 7 of JSON; 4 of a few bytes; \
-            3 that wait for a database, here 2 ms. Requests a second, CPU, memory at most, p99; failures are counted, and costs are \
-            those of a success. Unlike on the board static files come from the origin as well, and proxy and client have a core each: \
+            3 that wait for a database, here 2 ms; then 1, 10 and 100 KB alone. Requests a second, \
+            CPU, memory at most, p99; failures are counted, and costs are those of a success. Unlike on the board static files come from the origin as well, and proxy and client have a core each: \
             rates are bounded by the client and the origin, CPU time is what can be compared.",
     tasks,
 );
@@ -32,27 +33,32 @@ fn paths() -> Vec<String> {
     now.chain(ROWS.map(|rows| format!("/d{QUERY}-{}", rows * ITEM))).collect()
 }
 
+/// Bytes of a response, if all have the same path, and requests.
+const ALONE: [(&str, u64, u64); 3] =
+    [("1 KB", 1_000, 100_000), ("10 KB", 10_000, 100_000), ("100 KB", 100_000, 20_000)];
+
 fn tasks(options: &Options) -> Vec<Task> {
     let (connections, streams) = if options.quick { (8, 8) } else { (64, 32) };
-    let load = Load {
-        kind: load::Kind::Small,
-        body: 0,
-        connections,
-        streams,
-        amount: Amount::Requests(options.many(100_000, 2_000)),
-        generator: Generator::Mix(paths()),
-        resume: false,
+    let cell = |name: &str, paths: Vec<String>, requests: u64, defaults: bool| {
+        let load = Load {
+            kind: load::Kind::Small,
+            body: 0,
+            connections,
+            streams,
+            amount: Amount::Requests(options.many(requests, 2_000)),
+            generator: Generator::Mix(paths),
+            resume: false,
+        };
+        let mut task = task("gateway", name, Per::Request, false, load);
+        task.case.judged = ["rate", "p99_us"].map(str::to_owned).to_vec();
+        task.kinds = vec![Kind::H3];
+        task.observe = Observe::Memory;
+        task.defaults = defaults;
+        task
     };
-    [(false, "limits raised"), (true, "defaults")]
-        .map(|(defaults, name)| {
-            let mut task = task("gateway", name, Per::Request, false, load.clone());
-            task.case.judged = ["rate", "p99_us"].map(str::to_owned).to_vec();
-            task.kinds = vec![Kind::H3];
-            task.observe = Observe::Memory;
-            task.defaults = defaults;
-            task
-        })
-        .to_vec()
+    let alone = ALONE.map(|(name, bytes, requests)| cell(name, vec![path_of(bytes)], requests, true));
+    let mixes = [("limits raised", false), ("defaults", true)];
+    mixes.map(|(name, defaults)| cell(name, paths(), 100_000, defaults)).into_iter().chain(alone).collect()
 }
 
 #[cfg(test)]

@@ -556,7 +556,7 @@ mod tests {
                 client()
             });
             recording.shared_record().update_facts(|_| asked.set(2));
-            assert!(!recording.shared_record().active_record().is_some());
+            assert!(recording.shared_record().active_record().is_none());
         }
         assert_eq!((asked.get(), ends.borrow().len()), (0, 0));
     }

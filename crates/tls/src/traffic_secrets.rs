@@ -155,7 +155,7 @@ mod tests {
         assert!(!log.will_log("EXPORTER_SECRET"));
         log.log("EXPORTER_SECRET", b"", &[7; 32]);
         assert!(secrets.one_rtt_keys(TLS_AES_128_GCM_SHA256).is_none());
-        assert_eq!(format!("{secrets:?}"), "TrafficSecrets");
+        assert_eq!(format!("{secrets:?}"), "TrafficSecrets { .. }");
     }
 
     #[test]

@@ -292,7 +292,7 @@ mod tests {
     #[test]
     fn debug_and_errors_hide_the_offered_secret() {
         let shown = format!("{:?}", offer());
-        assert!(shown.contains("OfferedSecret(..)") && !shown.contains("7, 7"), "{shown}");
+        assert!(shown.contains("OfferedSecret { .. }") && !shown.contains("7, 7"), "{shown}");
         let text = MESSAGE.replace("\"secret\":", "\"secret\":\"private\",\"unknown\":");
         let error = HandoverOffer::decode_offer(text.as_bytes()).unwrap_err().to_string();
         assert!(error.contains("`secret` is not 32 bytes") && !error.contains("private"), "{error}");

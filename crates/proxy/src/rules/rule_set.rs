@@ -247,12 +247,8 @@ mod tests {
     fn a_field_that_another_route_of_the_origin_sets_is_withheld() {
         let general = || RouteConfig::catch_all("o");
         let users = |origin: &str| RouteConfig { users: Some("users".into()), ..RouteConfig::catch_all(origin) };
-        let auth = Auth {
-            origin: "auth".into(),
-            path: "/".into(),
-            copy: vec![http::HeaderName::from_static("x-role")],
-            ..Auth::default()
-        };
+        let auth =
+            Auth { origin: "auth".into(), path: "/".into(), copy: vec![http::HeaderName::from_static("x-role")] };
         let auth = RouteConfig { auth: Some(auth), ..RouteConfig::catch_all("o") };
         let all = ["remote-user", "remote_user", "x-role", "x-kept"];
         assert_eq!(passed_names(vec![general()], &[]), all);

@@ -1,6 +1,6 @@
 //! Requests that are served: what the origin gets, and what the client gets back.
 
-use crate::support::prelude::*;
+use crate::support::{prelude::*, proxy::tcp};
 use bytes::Buf;
 use sha2::{Digest, Sha256};
 use std::time::Instant;
@@ -415,7 +415,7 @@ fn route(host: Option<&str>, path_prefix: &str, origin: &str) -> RouteConfig {
 }
 
 fn add_origin(config: &mut Config, name: &str, address: SocketAddr) {
-    let address = OriginAddress::Tcp { host: address.ip().to_string(), port: address.port() };
+    let address = tcp(address);
     config.origins.insert(name.into(), OriginConfig::new(address));
 }
 

@@ -1,7 +1,7 @@
 //! Origins of several servers, over HTTP/3 and real sockets: one that ends under load and comes back, health checks,
 //! names that lead elsewhere, the PROXY protocol.
 
-use crate::support::{faults::serve_faults, nginx::Nginx, prelude::*};
+use crate::support::{faults::serve_faults, nginx::Nginx, prelude::*, proxy::tcp};
 use bytes::Buf;
 use litequic_config::HealthCheck;
 use litequic_proxy::{ServerMetrics, ServerName};
@@ -52,10 +52,6 @@ impl Mortal {
         stop.send(()).unwrap();
         thread.join().unwrap();
     }
-}
-
-pub(crate) fn tcp(address: SocketAddr) -> OriginAddress {
-    OriginAddress::Tcp { host: address.ip().to_string(), port: address.port() }
 }
 
 /// litequic before `servers`, as one origin.

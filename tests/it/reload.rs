@@ -385,8 +385,7 @@ async fn readiness_and_the_drain_go_by_what_was_reloaded() {
     until("/readyz fails", async || ask(setup.admin, "GET /readyz").await.0 == 503).await;
     process.signal("TERM");
     process.await_stderr("\"grace\":\"1 h 0 min\"");
-    process.signal("TERM");
-    assert_eq!(process.end().code, Some(0));
+    process.end_by("TERM").success();
 }
 
 /// The head of the answer over TCP to a request on `tls`.
@@ -481,8 +480,7 @@ async fn the_log_follows_its_level() {
     process.await_stderr("reloaded: nothing has changed");
     setup.write(origin.address, "log.level = \"error\"");
     assert_eq!(setup.reload().await.0, 200);
-    process.signal("TERM");
-    let ended = process.end();
+    let ended = process.end_by("TERM");
     assert_eq!(ended.code, Some(0));
     assert!(!ended.stderr.contains("received a signal to drain"), "{}", ended.stderr);
 }
@@ -530,8 +528,7 @@ async fn a_reload_moves_the_access_log_without_losing_lines() {
     setup.write(origin.address, "");
     assert_eq!(setup.reload().await.0, 200);
     ask_once_more().await;
-    process.signal("TERM");
-    assert_eq!(process.end().code, Some(0));
+    process.end_by("TERM").success();
     assert_eq!(said("one.log"), "path=/2\npath=/3\n{\"path\":\"/4\"}\n{\"path\":\"/5\"}\n");
     assert_eq!(said("two.log"), "{\"path\":\"/6\"}\n{\"path\":\"/7\"}\n{\"path\":\"/8\"}\n");
 }
@@ -670,6 +667,5 @@ fn without_a_file_the_certificates_are_read_anew() {
     setup.project("..v2", &make_self_signed(["localhost"]).unwrap());
     process.signal("HUP");
     process.await_stderr("tls.crt renewed, expires ");
-    process.signal("TERM");
-    assert_eq!(process.end().code, Some(0));
+    process.end_by("TERM").success();
 }

@@ -32,13 +32,12 @@ async fn servers(certificate: &SelfSigned, ids: impl Fn(u8) -> Option<ServerId>)
     let origin = origin::demo().await;
     let mut servers = Vec::new();
     for n in 0..SERVERS {
-        let origin = OriginAddress::Tcp { host: origin.ip().to_string(), port: origin.port() };
-        let mut config = Config::with_defaults((Ipv4Addr::LOCALHOST, 0).into(), origin, "cert".into(), "key".into());
-        config.listen.workers = WorkerCount::Count(2.try_into().unwrap());
-        config.sources.limited = false;
-        config.listen.server_id = ids(n);
-        let store = CertificateStore::new(certificate.to_loaded_certificate().unwrap(), []);
-        servers.push(Litequic::with_certificates(&config, store, certificate.cert_pem.clone()).await);
+        let server = Litequic::showing(std::slice::from_ref(certificate), origin, |config| {
+            config.listen.workers = WorkerCount::Count(2.try_into().unwrap());
+            config.sources.limited = false;
+            config.listen.server_id = ids(n);
+        });
+        servers.push(server.await);
     }
     servers
 }
@@ -200,8 +199,7 @@ async fn a_reload_shows_the_server_id_and_when_former_ids_end() {
     assert!(answer.contains("listen.server_id: 0x0102030405060709 in 16 bytes"), "{answer}");
     assert!(answer.contains("(needs a restart)"), "{answer}");
     assert_eq!(status().await["id"], "0x0102030405060709");
-    process.signal("TERM");
-    process.end().success();
+    process.end_by("TERM").success();
 }
 
 #[test]

@@ -399,8 +399,7 @@ async fn a_clock_set_by_an_hour_changes_only_the_date_field() {
     }
     release.send(true).unwrap();
     assert_eq!(within("the response", client::answer(&mut open)).await.status, 200);
-    process.signal("TERM");
-    process.end().success();
+    process.end_by("TERM").success();
 }
 
 /// On a file system with one inode besides its directory.

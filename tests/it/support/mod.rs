@@ -41,7 +41,7 @@ pub(crate) mod prelude {
         needs,
         origin::{self, Always, Peer, Script, Server},
         process::{Ended, Process, command, free_tcp_port, free_udp_port},
-        proxy::{Litequic, defaults},
+        proxy::{Litequic, config_before, defaults},
         raw::{self, Outcome, Raw},
         tls::{self, Tls},
         tunnel::HttpVersion,

@@ -18,8 +18,7 @@ const FIVE_FAULTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/c
 fn directory() -> (tempfile::TempDir, SelfSigned) {
     let directory = tempfile::tempdir().unwrap();
     let made = make_self_signed(["localhost", "127.0.0.1"]).unwrap();
-    fs::write(directory.path().join("tls.crt"), &made.cert_pem).unwrap();
-    fs::write(directory.path().join("tls.key"), &made.key_pem).unwrap();
+    write_certificate(directory.path(), &made);
     (directory, made)
 }
 

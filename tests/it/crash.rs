@@ -60,8 +60,7 @@ impl Setup {
     pub(crate) async fn client(&self) -> Client {
         let mut transport = quinn::TransportConfig::default();
         transport.max_idle_timeout(Some(PATIENCE.try_into().unwrap()));
-        let quic = Quic::connect(self.udp, "localhost", &self.made.cert_pem, transport).await;
-        let client = Client::over(quic, "localhost").await;
+        let client = Client::connect(self.udp, &self.made.cert_pem, transport).await;
         assert_eq!(client.get("/status/204").await.status, 204);
         client
     }

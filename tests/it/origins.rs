@@ -376,8 +376,7 @@ async fn a_changed_dns_address_is_followed_despite_open_connections() {
     let old = saying((Ipv4Addr::LOCALHOST, 0).into(), "old").await;
     saying(([127, 0, 0, 2], old.port()).into(), "new").await;
     let made = make_self_signed(["localhost"]).unwrap();
-    fs::write(folder.path().join("tls.crt"), &made.cert_pem).unwrap();
-    fs::write(folder.path().join("tls.key"), &made.key_pem).unwrap();
+    write_certificate(folder.path(), &made);
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_udp_port()));
     let text = format!(
         "{}log.format = \"json\"\nlisten.udp = \"{address}\"\nlisten.tcp = []\nlisten.workers = 1\n\
@@ -395,8 +394,7 @@ async fn a_changed_dns_address_is_followed_despite_open_connections() {
     let process = Process::spawn(inside);
     let address = process.address();
 
-    let quic = Quic::connect(address, "localhost", &made.cert_pem, quinn::TransportConfig::default()).await;
-    let client = Client::over(quic, "localhost").await;
+    let client = Client::connect(address, &made.cert_pem, quinn::TransportConfig::default()).await;
     for _ in 0..3 {
         assert_eq!(client.get("/").await.body, b"old");
     }

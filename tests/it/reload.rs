@@ -150,8 +150,7 @@ async fn a_reload_keeps_running_downloads_alive() {
     let (setup, next) = (Setup::new(), saying("the next origin").await);
     let process = setup.start(origin::demo().await).await;
     let client = setup.client().await;
-    let mut download = client.open(client.request(Method::GET, DRIP)).await;
-    download.finish().await.unwrap();
+    let mut download = client.begin_get(DRIP).await;
     client::header(&mut download).await;
 
     setup.write(next.address, "");
@@ -191,11 +190,9 @@ async fn two_hundred_reloads_in_the_middle_of_fifty_downloads_cut_none() {
     for _ in 0..CONNECTIONS {
         let mut transport = quinn::TransportConfig::default();
         transport.stream_receive_window(WINDOW.into());
-        let quic = Quic::connect(setup.udp, "localhost", &setup.made.cert_pem, transport).await;
-        let client = Client::over(quic, "localhost").await;
+        let client = Client::connect(setup.udp, &setup.made.cert_pem, transport).await;
         for _ in 0..DOWNLOADS_EACH {
-            let mut download = client.open(client.request(Method::GET, &format!("/bytes/{BYTES}"))).await;
-            download.finish().await.unwrap();
+            let mut download = client.begin_get(&format!("/bytes/{BYTES}")).await;
             assert_eq!(client::header(&mut download).await.status(), 200);
             downloads.spawn(read_as_allowed(download, allowed.clone()));
         }
@@ -399,8 +396,7 @@ async fn http3_goes_off_and_on_again_and_cuts_no_download() {
     let (setup, origin) = (Setup::new(), origin::demo().await);
     let process = setup.start_with(origin, "listen.alt_svc_max_age = \"1h\"").await;
     let client = setup.client().await;
-    let mut download = client.open(client.request(Method::GET, DRIP)).await;
-    download.finish().await.unwrap();
+    let mut download = client.begin_get(DRIP).await;
     client::header(&mut download).await;
     let mut tls = Tls::connect(setup.udp, "localhost", credulous(&["http/1.1"])).await.unwrap();
     // The port of the client's host: a mapping in front may lead to another.

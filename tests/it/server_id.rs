@@ -48,8 +48,7 @@ fn addresses(servers: &[Litequic]) -> Vec<SocketAddr> {
 
 async fn client(balancer: &Balancer, certificate: &SelfSigned) -> Client {
     let transport = quinn::TransportConfig::default();
-    let quic = Quic::connect(balancer.address, "localhost", &certificate.cert_pem, transport).await;
-    let client = Client::over(quic, "localhost").await;
+    let client = Client::connect(balancer.address, &certificate.cert_pem, transport).await;
     assert_eq!(client.get("/status/204").await.status, 204);
     client
 }

@@ -40,7 +40,7 @@ pub(crate) mod prelude {
         link::{Faults, Link, Way},
         needs,
         origin::{self, Always, Peer, Script, Server},
-        process::{Ended, Process, command, free_tcp_port, free_udp_port},
+        process::{Ended, Process, command, free_tcp_port, free_udp_port, write_certificate},
         proxy::{Litequic, config_before, defaults},
         raw::{self, Outcome, Raw},
         tls::{self, Tls},

@@ -298,6 +298,13 @@ fn begin(attack: Attack, shared: &Rc<Shared>) -> Result<()> {
         }
     };
     let (alone, with_streams) = (sources.divide(CONNECTIONS_H1, 1), sources.divide(CONNECTIONS, STREAMS));
+    macro_rules! over_each {
+        ($h1:path, $h2:path, $h3:path) => {{
+            each(alone, |attacker| drop(spawn_local(attacker.again_and_again($h1))));
+            each(with_streams, |attacker| drop(spawn_local(attacker.again_and_again($h2))));
+            each(with_streams, |attacker| drop(spawn_local(attacker.again_and_again($h3))));
+        }};
+    }
     match attack {
         Attack::SilentTcp => drop(spawn_local(tcp::silent(Rc::clone(shared), to))),
         Attack::SilentProbes => drop(spawn_local(tcp::silent(Rc::clone(shared), shared.target.probes))),
@@ -307,26 +314,10 @@ fn begin(attack: Attack, shared: &Rc<Shared>) -> Result<()> {
             }
             spawn_local(quic::idle(Rc::clone(shared)));
         }
-        Attack::SlowUploads => {
-            each(alone, |attacker| drop(spawn_local(attacker.again_and_again(tcp::upload_h1))));
-            each(with_streams, |attacker| drop(spawn_local(attacker.again_and_again(tcp::upload_h2))));
-            each(with_streams, |attacker| drop(spawn_local(attacker.again_and_again(quic::upload))));
-        }
-        Attack::SlowReaders => {
-            each(alone, |attacker| drop(spawn_local(attacker.again_and_again(tcp::unread_h1))));
-            each(with_streams, |attacker| drop(spawn_local(attacker.again_and_again(tcp::unread_h2))));
-            each(with_streams, |attacker| drop(spawn_local(attacker.again_and_again(quic::unread))));
-        }
-        Attack::SlowWindows => {
-            each(alone, |attacker| drop(spawn_local(attacker.again_and_again(tcp::slow_h1))));
-            each(with_streams, |attacker| drop(spawn_local(attacker.again_and_again(tcp::slow_h2))));
-            each(with_streams, |attacker| drop(spawn_local(attacker.again_and_again(quic::slow))));
-        }
-        Attack::EventStreams => {
-            each(alone, |attacker| drop(spawn_local(attacker.again_and_again(tcp::events_h1))));
-            each(with_streams, |attacker| drop(spawn_local(attacker.again_and_again(tcp::events_h2))));
-            each(with_streams, |attacker| drop(spawn_local(attacker.again_and_again(quic::events))));
-        }
+        Attack::SlowUploads => over_each!(tcp::upload_h1, tcp::upload_h2, quic::upload),
+        Attack::SlowReaders => over_each!(tcp::unread_h1, tcp::unread_h2, quic::unread),
+        Attack::SlowWindows => over_each!(tcp::slow_h1, tcp::slow_h2, quic::slow),
+        Attack::EventStreams => over_each!(tcp::events_h1, tcp::events_h2, quic::events),
         Attack::Resets => {
             each(with_streams, |attacker| drop(spawn_local(attacker.again_and_again(tcp::resets))));
             each(with_streams, |attacker| drop(spawn_local(attacker.again_and_again(quic::resets))));

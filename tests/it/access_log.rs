@@ -340,8 +340,7 @@ async fn has_lines(path: &Path, lines: usize) {
 /// litequic as a process, its configuration in `folder` with `more` in it.
 fn process(folder: &Path, more: &str) -> (Process, SocketAddr, String) {
     let made = make_self_signed(["localhost"]).unwrap();
-    fs::write(folder.join("tls.crt"), &made.cert_pem).unwrap();
-    fs::write(folder.join("tls.key"), &made.key_pem).unwrap();
+    write_certificate(&folder, &made);
     let udp: SocketAddr = (Ipv4Addr::LOCALHOST, free_udp_port()).into();
     let config = format!(
         "{}listen.udp = \"{udp}\"\nlog.format = \"json\"\n[[certificates]]\ncert = \"tls.crt\"\nkey = \"tls.key\"\n{more}",
@@ -362,8 +361,7 @@ async fn after_a_rotation_sigusr1_has_the_lines_go_to_the_new_file() {
     );
     let (process, udp, cert_pem) = process(folder.path(), &more);
     process.address();
-    let quic = Quic::connect(udp, "localhost", &cert_pem, quinn::TransportConfig::default()).await;
-    let client = Client::over(quic, "localhost").await;
+    let client = Client::connect(udp, &cert_pem, quinn::TransportConfig::default()).await;
     let (path, rotated) = (folder.path().join("access.log"), folder.path().join("access.log.1"));
     client.get("/one").await;
     // While litequic runs, and without another request to push it.

@@ -30,8 +30,7 @@ impl Setup {
     fn new(origin: SocketAddr, more: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let made = make_self_signed(["localhost"]).unwrap();
-        fs::write(folder.path().join("tls.crt"), &made.cert_pem).unwrap();
-        fs::write(folder.path().join("tls.key"), &made.key_pem).unwrap();
+        write_certificate(folder.path(), &made);
         fs::write(folder.path().join("token"), format!("{TOKEN}\n")).unwrap();
         let admin = SocketAddr::from((Ipv4Addr::LOCALHOST, free_tcp_port()));
         let udp = SocketAddr::from((Ipv4Addr::LOCALHOST, free_udp_port()));
@@ -221,8 +220,7 @@ fn a_token_comes_from_the_environment_too() {
                 [[certificates]]\ncert = \"tls.crt\"\nkey = \"tls.key\"\n[origin]\nurl = \"http://127.0.0.1:1\"\n";
     let file = folder.path().join("litequic.toml");
     let made = make_self_signed(["localhost"]).unwrap();
-    fs::write(folder.path().join("tls.crt"), &made.cert_pem).unwrap();
-    fs::write(folder.path().join("tls.key"), &made.key_pem).unwrap();
+    write_certificate(folder.path(), &made);
     fs::write(&file, text).unwrap();
     for (value, code) in [(None, 78), (Some("short"), 78), (Some(TOKEN), 0)] {
         let mut check = command(["check", "--config", file.to_str().unwrap()]);

@@ -167,7 +167,7 @@ async fn ctl_acts_on_the_one_of_two_processes_that_is_named() {
     assert!(socket.exists(), "a process that was killed leaves its file");
     let again = setup.run();
     assert_eq!(setup.status(&[])["phase"], "ready", "a stale socket is replaced");
-    assert_eq!(again.end_by("TERM").code, Some(0));
+    again.end_by("TERM").success();
     assert!(!socket.exists());
 }
 
@@ -215,13 +215,13 @@ async fn no_socket_is_wanted_or_none_is_possible() {
     let setup = Setup::new("admin.socket = \"\"").await;
     let process = setup.run();
     assert!(!setup.socket().exists() && !process.stderr().contains("admin socket"), "{}", process.stderr());
-    assert_eq!(process.end_by("TERM").code, Some(0));
+    process.end_by("TERM").success();
     // A file has the name of the directory.
     let setup = Setup::new("").await;
     fs::write(setup.runtime.path().join("litequic"), "").unwrap();
     let process = setup.run();
     assert!(process.stderr().contains("Not a directory (os error 20)"), "{}", process.stderr());
-    assert_eq!(process.end_by("TERM").code, Some(0));
+    process.end_by("TERM").success();
 }
 
 #[tokio::test]
@@ -235,7 +235,7 @@ async fn an_upgrade_takes_the_socket_over() {
     assert_eq!(setup.status(&[])["generation"], 1);
     assert_eq!(old.end().code, Some(0));
     assert_eq!(setup.status(&[])["generation"], 1, "the old process leaves the file");
-    assert_eq!(new.end_by("TERM").code, Some(0));
+    new.end_by("TERM").success();
     assert!(!setup.socket().exists());
 }
 

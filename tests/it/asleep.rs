@@ -132,9 +132,7 @@ impl Handler for Controlled {
 
 /// A litequic with `control`, and the certificate that its clients trust.
 async fn controlled(control: Control) -> (RunningProcess, String) {
-    let origin = origin::demo().await;
-    let origin = OriginAddress::Tcp { host: origin.ip().to_string(), port: origin.port() };
-    let mut config = Config::with_defaults((Ipv4Addr::LOCALHOST, 0).into(), origin, "cert".into(), "key".into());
+    let mut config = config_before(origin::demo().await);
     config.listen.workers = WorkerCount::Count(NonZeroU16::MIN);
     config.admin.probes = Some((Ipv4Addr::LOCALHOST, 0).into());
     let made = make_self_signed(["localhost"]).unwrap();

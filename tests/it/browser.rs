@@ -21,13 +21,10 @@ fn a_browser_gets_the_page_and_its_images_by_http3() {
 async fn a_browser_with_min_ack_delay_gets_ack_frequency_and_the_page() {
     let Some(chromium) = needs::program("chromium") else { return };
     let certificate = make_self_signed(["localhost"]).unwrap();
-    let store = CertificateStore::new(certificate.to_loaded_certificate().unwrap(), []);
-    let demo = origin::demo().await;
-    let url = OriginAddress::Tcp { host: demo.ip().to_string(), port: demo.port() };
-    let mut config = Config::with_defaults(([127, 0, 0, 1], 0).into(), url, "cert".into(), "key".into());
-    config.litequic.ack_frequency = AckFrequency::Fixed(10);
-    let litequic = Litequic::with_certificates(&config, store, certificate.cert_pem).await;
-    let (port, spki) = (litequic.address.port(), certificate.spki_sha256);
+    let spki = certificate.spki_sha256.clone();
+    let edit = |config: &mut Config| config.litequic.ack_frequency = AckFrequency::Fixed(10);
+    let litequic = Litequic::showing(&[certificate], origin::demo().await, edit).await;
+    let port = litequic.address.port();
     let see = move || see_the_page(Command::new(chromium), port, &spki, &["--quic-client-connection-options=AFIA"]);
     spawn_blocking(see).await.unwrap();
     let sum = |read: fn(&WorkerMetrics) -> u64| litequic.sum(read);
@@ -162,11 +159,9 @@ async fn a_browser_talks_over_a_websocket() {
 /// the page became.
 async fn load_from(chromium: PathBuf, origin: SocketAddr) -> (Litequic, String) {
     let certificate = make_self_signed(["localhost"]).unwrap();
-    let store = CertificateStore::new(certificate.to_loaded_certificate().unwrap(), []);
-    let url = OriginAddress::Tcp { host: origin.ip().to_string(), port: origin.port() };
-    let config = Config::with_defaults(([127, 0, 0, 1], 0).into(), url, "cert".into(), "key".into());
-    let litequic = Litequic::with_certificates(&config, store, certificate.cert_pem).await;
-    let (port, spki) = (litequic.address.port(), certificate.spki_sha256);
+    let spki = certificate.spki_sha256.clone();
+    let litequic = Litequic::showing(&[certificate], origin, |_| {}).await;
+    let port = litequic.address.port();
     let see = move || {
         let profile = tempfile::tempdir().unwrap();
         load(Command::new(chromium), profile.path(), port, 1, &spki, &[])

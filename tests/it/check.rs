@@ -270,8 +270,7 @@ fn a_configuration_that_check_accepts_with_warnings_runs() {
     let process = Process::start(["run", "--config", &path("litequic.toml")]);
     process.address();
     process.await_stderr("no certificate has the name other.test");
-    process.signal("TERM");
-    assert_eq!(process.end().code, Some(0));
+    process.end_by("TERM").success();
 }
 
 #[test]

@@ -18,8 +18,7 @@ const FIVE_FAULTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/c
 fn directory() -> (tempfile::TempDir, SelfSigned) {
     let directory = tempfile::tempdir().unwrap();
     let made = make_self_signed(["localhost", "127.0.0.1"]).unwrap();
-    fs::write(directory.path().join("tls.crt"), &made.cert_pem).unwrap();
-    fs::write(directory.path().join("tls.key"), &made.key_pem).unwrap();
+    write_certificate(directory.path(), &made);
     (directory, made)
 }
 
@@ -102,8 +101,7 @@ fn rustls_events_are_logged_only_by_rust_log() {
         let process = Process::spawn(command);
         // Nothing listens where the origin should be: 502, and a handshake all the same.
         assert_eq!(get(process.address().port(), "/", &[]).code, Some(1));
-        process.signal("TERM");
-        let log = process.end().stderr;
+        let log = process.end_by("TERM").stderr;
         assert_eq!(log.contains("decided upon suite"), asked, "{log}");
     }
 }
@@ -465,8 +463,7 @@ fn run_serves_by_a_file() {
     let ended = litequic(["get", "--ca", &ca, &format!("https://127.0.0.1:{udp}/readyz")]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(ended.stdout.starts_with("HTTP/3 200 OK\n"), "{ended:?}");
-    process.signal("TERM");
-    assert_eq!(process.end().code, Some(0));
+    process.end_by("TERM").success();
 }
 
 #[test]
@@ -478,8 +475,7 @@ fn run_serves_without_a_file_and_logs_json_into_a_pipe() {
     let ended = litequic(["get", "--ca", &path(&directory, "tls.crt"), &format!("https://localhost:{port}/")]);
     assert_eq!(ended.code, Some(1), "{ended:?}");
     assert!(ended.stdout.starts_with("HTTP/3 502 Bad Gateway\n"), "{ended:?}");
-    process.signal("INT");
-    let ended = process.end();
+    let ended = process.end_by("INT");
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), ""));
     for line in ended.stderr.lines() {
         let event: Json = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
@@ -574,8 +570,7 @@ fn the_log_is_for_people_when_asked_and_as_loud_as_asked() {
 
     let quiet = ["--log-level", "error"].map(String::from);
     let process = Process::start([run_at("127.0.0.1:0", &directory), quiet.into()].concat());
-    process.signal("TERM");
-    let ended = process.end();
+    let ended = process.end_by("TERM");
     assert_eq!(ended.stderr, "");
 }
 

@@ -92,6 +92,14 @@ async fn the_origin_learns_who_the_client_is_and_cannot_be_told_otherwise() {
     assert!(!text.contains("client-cert-chain") && !text.contains("client_cert") && !text.contains(":AA==:"), "{text}");
 }
 
+fn missing(worker: &WorkerMetrics) -> u64 {
+    worker.tls.client_certificates_missing.get() + worker.tcp.client_certificates_missing.get()
+}
+
+fn invalid(worker: &WorkerMetrics) -> u64 {
+    worker.tls.client_certificates_invalid.get() + worker.tcp.client_certificates_invalid.get()
+}
+
 #[tokio::test]
 async fn without_a_required_certificate_there_is_no_connection() {
     let (authority, origin) = (Authority::new("root"), empty().await);
@@ -104,11 +112,7 @@ async fn without_a_required_certificate_there_is_no_connection() {
     assert!(
         matches!(closed, ConnectionError::ConnectionClosed(close) if u64::from(close.error_code) == CERTIFICATE_REQUIRED)
     );
-    assert_eq!(
-        litequic
-            .sum(|worker| worker.tls.client_certificates_missing.get() + worker.tcp.client_certificates_missing.get()),
-        2
-    );
+    assert_eq!(litequic.sum(missing), 2);
     assert_eq!(litequic.sum(|worker| worker.http3.connections.get()), 0);
     assert_eq!(origin.connections(), 0);
     litequic.wait_until("handshakes_open = 0", |worker| worker.quic.handshakes_open.get(), |open| open == 0).await;
@@ -154,12 +158,7 @@ async fn an_invalid_client_certificate_is_rejected_even_where_it_is_optional() {
             let person = Person::new(&litequic.cert_pem, Some(shown));
             assert_eq!(person.refused(litequic.address, "localhost").await, *code, "{what}, {verify:?}");
         }
-        assert_eq!(
-            litequic
-                .sum(|worker| worker.tls.client_certificates_invalid.get()
-                    + worker.tcp.client_certificates_invalid.get()),
-            table.len() as u64
-        );
+        assert_eq!(litequic.sum(invalid), table.len() as u64);
         assert_eq!(litequic.sum(|worker| worker.http3.connections.get()), 0);
         assert_eq!(origin.connections(), 0);
         // And one that holds does.
@@ -309,20 +308,8 @@ async fn over_tcp_clients_are_asked_and_told_of_in_the_same_way() {
     for refused in [None, Some(&stranger)] {
         assert_eq!(by_tcp(&litequic, "localhost", refused).await.rest().await, (String::new(), false));
     }
-    litequic
-        .wait_until(
-            "missing",
-            |worker| worker.tls.client_certificates_missing.get() + worker.tcp.client_certificates_missing.get(),
-            |count| count == 1,
-        )
-        .await;
-    litequic
-        .wait_until(
-            "invalid",
-            |worker| worker.tls.client_certificates_invalid.get() + worker.tcp.client_certificates_invalid.get(),
-            |count| count == 1,
-        )
-        .await;
+    litequic.wait_until("missing", missing, |count| count == 1).await;
+    litequic.wait_until("invalid", invalid, |count| count == 1).await;
     let get = |host: &str| format!("GET / HTTP/1.1\r\nHost: {host}\r\nClient-Cert: :AA==:\r\n\r\n");
     for (name, certificate, other) in [("localhost", Some(&shown), "a.test"), ("a.test", None, "localhost")] {
         let mut client = by_tcp(&litequic, name, certificate).await;

@@ -96,8 +96,7 @@ fn get(path: &str) -> Vec<u8> {
 async fn the_list_has_client_protocol_and_state_of_every_connection() {
     let litequic = start().await;
     let client = Client::over(Quic::at(OTHER, &litequic).await.unwrap(), "localhost").await;
-    let mut stream = client.open(client.request(Method::GET, LONG)).await;
-    stream.finish().await.unwrap();
+    let mut stream = client.begin_get(LONG).await;
     client::header(&mut stream).await;
     let mut over_http1 = http1(Ipv4Addr::LOCALHOST, &litequic).await;
     over_http1.say("GET /bytes/300000 HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
@@ -159,8 +158,7 @@ async fn the_list_has_client_protocol_and_state_of_every_connection() {
 async fn a_busy_connection_has_a_rate_and_comes_first() {
     let litequic = start().await;
     let (busy, _idle) = (Client::to(&litequic).await, Client::to(&litequic).await);
-    let mut stream = busy.open(busy.request(Method::GET, "/bytes/4000000000")).await;
-    stream.finish().await.unwrap();
+    let mut stream = busy.begin_get("/bytes/4000000000").await;
     client::header(&mut stream).await;
     let reading = async {
         while stream.recv_data().await.unwrap().is_some() {}
@@ -213,8 +211,7 @@ async fn ctl_close_ends_connections_by_goaway_after_their_requests() {
     let other = Client::over(Quic::at(OTHER, &litequic).await.unwrap(), "localhost").await;
     let client = Client::to(&litequic).await;
     let idle = Client::to(&litequic).await;
-    let mut stream = client.open(client.request(Method::GET, SHORT)).await;
-    stream.finish().await.unwrap();
+    let mut stream = client.begin_get(SHORT).await;
     client::header(&mut stream).await;
     let mut over_http1 = http1(Ipv4Addr::LOCALHOST, &litequic).await;
     over_http1.say(format!("GET {SHORT} HTTP/1.1\r\nHost: localhost\r\n\r\n")).await;
@@ -255,8 +252,7 @@ async fn ctl_close_ends_connections_by_goaway_after_their_requests() {
 async fn closing_at_once_ends_requests_too() {
     let litequic = start().await;
     let client = Client::to(&litequic).await;
-    let mut stream = client.open(client.request(Method::GET, LONG)).await;
-    stream.finish().await.unwrap();
+    let mut stream = client.begin_get(LONG).await;
     client::header(&mut stream).await;
     let upload = Client::to(&litequic).await;
     let mut sending = upload.open(upload.request(Method::POST, "/echo")).await;
@@ -304,8 +300,7 @@ async fn a_long_list_is_right_in_number_and_order() {
     for nth in 0..20_u64 {
         let client = Client::to(&litequic).await;
         for _ in 0..nth / 2 {
-            let mut stream = client.open(client.request(Method::GET, LONG)).await;
-            stream.finish().await.unwrap();
+            let mut stream = client.begin_get(LONG).await;
             client::header(&mut stream).await;
             over_quic.push((None, Some(stream)));
         }

@@ -35,6 +35,12 @@ fn parse(text: &str) -> Result<Config, config::ConfigFaults> {
     config::parse_config(text, Path::new("litequic.toml"), environment)
 }
 
+/// The configuration of a fixture that is accepted, as of a file in /etc.
+fn fixture(name: &str) -> Config {
+    let text = fs::read_to_string(Path::new(FIXTURES).join(name)).unwrap();
+    config::parse_config(&text, Path::new("/etc/litequic.toml"), environment).unwrap()
+}
+
 /// With `LITEQUIC_BLESS=1` in the environment the messages are written instead of compared.
 #[test]
 fn every_invalid_file_gets_its_exact_message() {
@@ -154,10 +160,7 @@ fn with_key(text: &str, key: &str, default: &Json) -> String {
 
 #[test]
 fn an_authority_makes_certificates_required_where_no_route_says_otherwise() {
-    let path = Path::new(FIXTURES).join("valid/client-certificates.toml");
-    let config =
-        config::parse_config(&fs::read_to_string(&path).unwrap(), Path::new("/etc/litequic.toml"), environment)
-            .unwrap();
+    let config = fixture("valid/client-certificates.toml");
     let expected = ClientCertificates {
         ca: Some("/etc/ca.crt".into()),
         crl: Some("/tls/ca.crl".into()),
@@ -170,10 +173,7 @@ fn an_authority_makes_certificates_required_where_no_route_says_otherwise() {
 
 #[test]
 fn what_the_examples_do_not_show_is_read_as_well() {
-    let path = Path::new(FIXTURES).join("valid/everything-else.toml");
-    let config =
-        config::parse_config(&fs::read_to_string(&path).unwrap(), Path::new("/etc/litequic.toml"), environment)
-            .unwrap();
+    let config = fixture("valid/everything-else.toml");
     assert_eq!(config.listen.udp, ["127.0.0.1:8443".parse().unwrap(), "[::1]:8444".parse().unwrap()]);
     assert_eq!(config.listen.workers, WorkerCount::Count(2.try_into().unwrap()));
     assert_eq!(config.certificates[0].cert, Path::new("/tls/tls.crt"));
@@ -286,10 +286,7 @@ fn the_laboratory_sets_constants_beside_the_schema() {
 
 #[test]
 fn what_routes_say_beside_their_origins_is_read() {
-    let path = Path::new(FIXTURES).join("valid/rules.toml");
-    let config =
-        config::parse_config(&fs::read_to_string(&path).unwrap(), Path::new("/etc/litequic.toml"), environment)
-            .unwrap();
+    let config = fixture("valid/rules.toml");
     assert_eq!(config.listen.proxy_protocol_from.len(), 1);
     let pages: Vec<_> =
         config.error_pages.iter().map(|(errors, path)| format!("{errors} {}", path.display())).collect();
@@ -316,10 +313,7 @@ fn what_routes_say_beside_their_origins_is_read() {
 
 #[test]
 fn what_routes_match_and_answer_is_read() {
-    let path = Path::new(FIXTURES).join("valid/matching.toml");
-    let config =
-        config::parse_config(&fs::read_to_string(&path).unwrap(), Path::new("/etc/litequic.toml"), environment)
-            .unwrap();
+    let config = fixture("valid/matching.toml");
     let names = RouteConfig::unique_route_names(&config.routes);
     // The last is that of `[origin]`.
     let expected = [
@@ -365,10 +359,7 @@ fn what_routes_match_and_answer_is_read() {
 
 #[test]
 fn servers_have_weights_and_may_be_backups() {
-    let path = Path::new(FIXTURES).join("valid/servers.toml");
-    let config =
-        config::parse_config(&fs::read_to_string(&path).unwrap(), Path::new("/etc/litequic.toml"), environment)
-            .unwrap();
+    let config = fixture("valid/servers.toml");
     let servers = |origin: &str| config.origins[origin].servers.iter().map(ToString::to_string).collect::<Vec<_>>();
     let expected = ["http://10.0.0.5:8080 weight=3", "http://10.0.0.6:8080", "unix:/etc/app.sock backup"];
     assert_eq!(servers("origin"), expected);

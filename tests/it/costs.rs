@@ -87,9 +87,7 @@ impl Handler for Noting {
 
 #[tokio::test]
 async fn a_small_request_makes_few_allocations() {
-    let origin = origin::demo().await;
-    let origin = OriginAddress::Tcp { host: origin.ip().to_string(), port: origin.port() };
-    let mut config = Config::with_defaults((Ipv4Addr::LOCALHOST, 0).into(), origin, "cert".into(), "key".into());
+    let mut config = config_before(origin::demo().await);
     config.listen.workers = WorkerCount::Count(NonZeroU16::MIN);
     let made = make_self_signed(["localhost"]).unwrap();
     let store = CertificateStore::new(made.to_loaded_certificate().unwrap(), []);

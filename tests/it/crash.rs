@@ -60,8 +60,7 @@ impl Setup {
     pub(crate) async fn client(&self) -> Client {
         let mut transport = quinn::TransportConfig::default();
         transport.max_idle_timeout(Some(PATIENCE.try_into().unwrap()));
-        let quic = Quic::connect(self.udp, "localhost", &self.made.cert_pem, transport).await;
-        let client = Client::over(quic, "localhost").await;
+        let client = Client::connect(self.udp, &self.made.cert_pem, transport).await;
         assert_eq!(client.get("/status/204").await.status, 204);
         client
     }
@@ -89,8 +88,7 @@ async fn a_successor_sends_stateless_resets_for_a_killed_process() {
         for _ in 0..4 {
             clients.push(setup.client().await);
         }
-        old.signal("KILL");
-        assert_eq!(old.end().code, None);
+        assert_eq!(old.end_by("KILL").code, None);
         let new = setup.start(origin, &format!("{secret}\nlisten.workers = {after}")).await;
         for client in &clients {
             let end = end(client, DEADLINE).await;
@@ -124,8 +122,7 @@ async fn they_learn_so_at_each_of_several_addresses_whatever_their_order() {
         setup.udp = address;
         clients.push(setup.client().await);
     }
-    old.signal("KILL");
-    old.end();
+    old.end_by("KILL");
     let _new = start(&setup, [two, one]);
     for client in &clients {
         assert_eq!(end(client, DEADLINE).await, Some(ConnectionError::Reset));
@@ -138,8 +135,7 @@ async fn without_a_secret_they_hear_nothing() {
     let setup = Setup::new();
     let old = setup.start(origin, "").await;
     let client = setup.client().await;
-    old.signal("KILL");
-    old.end();
+    old.end_by("KILL");
     let _new = setup.start(origin, "").await;
     assert_eq!(end(&client, SILENCE).await, None);
     setup.client().await;
@@ -170,8 +166,7 @@ async fn a_secret_that_others_may_read_is_taken_with_a_warning() {
     let origin = origin::demo().await;
     let process = setup.start(origin, secret).await;
     assert!(!process.stderr().contains("readable by others"), "{}", process.stderr());
-    process.signal("TERM");
-    process.end().success();
+    process.end_by("TERM").success();
     fs::set_permissions(setup.path("secret"), fs::Permissions::from_mode(0o644)).unwrap();
     let process = setup.start(origin, secret).await;
     process.await_stderr("listen.secret_file = \\\"secret\\\": the file is readable by others");

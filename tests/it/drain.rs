@@ -151,8 +151,7 @@ async fn an_upload_that_was_accepted_may_go_on() {
 async fn h3_sees_a_connection_that_ends_in_good_order() {
     let litequic = Litequic::demo(|_| {}).await;
     let client = Client::to(&litequic).await;
-    let mut download = client.open(client.request(Method::GET, DRIP)).await;
-    download.finish().await.unwrap();
+    let mut download = client.begin_get(DRIP).await;
     assert_eq!(client::header(&mut download).await.status(), 200);
     litequic.lifecycle.advance_phase(ProcessPhase::Leaving);
     assert_eq!(String::from_utf8(client::body(&mut download).await).unwrap(), whole_drip());
@@ -316,8 +315,7 @@ async fn downloads_outlive_a_worker_that_has_nothing_left_to_do() {
         let mut downloads = Vec::new();
         for (worker, clients) in clients.iter().enumerate().filter(|(worker, _)| *worker != idle) {
             for client in clients.iter().take(2) {
-                let mut download = client.open(client.request(Method::GET, "/bytes/1M")).await;
-                download.finish().await.unwrap();
+                let mut download = client.begin_get("/bytes/1M").await;
                 assert_eq!(client::header(&mut download).await.status(), 200);
                 downloads.push((worker, download));
             }
@@ -380,8 +378,7 @@ async fn the_log_says_what_a_drain_waits_for() {
         );
         let config = directory.path().join("litequic.toml");
         fs::write(&config, text).unwrap();
-        fs::write(directory.path().join("tls.crt"), &made.cert_pem).unwrap();
-        fs::write(directory.path().join("tls.key"), &made.key_pem).unwrap();
+        write_certificate(directory.path(), &made);
         let process = Process::start([std::ffi::OsStr::new("run"), "--config".as_ref(), config.as_ref()]);
         let stream = TcpStream::connect(process.address()).await.unwrap();
         let client = stream.local_addr().unwrap();
@@ -473,15 +470,12 @@ async fn drained_by_post(then: impl Fn(&Process)) -> Ended {
     );
     let config = directory.path().join("litequic.toml");
     fs::write(&config, text).unwrap();
-    fs::write(directory.path().join("tls.crt"), &made.cert_pem).unwrap();
-    fs::write(directory.path().join("tls.key"), &made.key_pem).unwrap();
+    write_certificate(directory.path(), &made);
 
     let process = Process::start([std::ffi::OsStr::new("run"), "--config".as_ref(), config.as_ref()]);
     let address = process.address();
-    let quic = Quic::connect(address, "localhost", &made.cert_pem, quinn::TransportConfig::default()).await;
-    let client = Client::over(quic, "localhost").await;
-    let mut download = client.open(client.request(Method::GET, DRIP)).await;
-    download.finish().await.unwrap();
+    let client = Client::connect(address, &made.cert_pem, quinn::TransportConfig::default()).await;
+    let mut download = client.begin_get(DRIP).await;
     assert_eq!(client::header(&mut download).await.status(), 200);
     let admin = (Ipv4Addr::LOCALHOST, admin).into();
     assert_eq!(ask(admin, "POST /drain").await.0, 202);

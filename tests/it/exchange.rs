@@ -1,6 +1,6 @@
 //! Requests that are served: what the origin gets, and what the client gets back.
 
-use crate::support::prelude::*;
+use crate::support::{prelude::*, proxy::tcp};
 use bytes::Buf;
 use sha2::{Digest, Sha256};
 use std::time::Instant;
@@ -39,8 +39,7 @@ async fn a_slow_reader_holds_no_more_than_its_send_buffer() {
     let mut transport = quinn::TransportConfig::default();
     transport.stream_receive_window(quinn::VarInt::from_u64(WINDOW).unwrap());
     let client = Client::with_transport(&litequic, transport).await;
-    let mut stream = client.open(client.request(Method::GET, "/bytes/20M")).await;
-    stream.finish().await.unwrap();
+    let mut stream = client.begin_get("/bytes/20M").await;
     client::header(&mut stream).await;
     // Nothing is read: the window fills up, then the send buffer.
     let sent = |litequic: &Litequic| litequic.sum(|worker| worker.shared.response_body_bytes.get());
@@ -415,7 +414,7 @@ fn route(host: Option<&str>, path_prefix: &str, origin: &str) -> RouteConfig {
 }
 
 fn add_origin(config: &mut Config, name: &str, address: SocketAddr) {
-    let address = OriginAddress::Tcp { host: address.ip().to_string(), port: address.port() };
+    let address = tcp(address);
     config.origins.insert(name.into(), OriginConfig::new(address));
 }
 

@@ -421,8 +421,7 @@ async fn clients_that_read_nothing_do_not_keep_others_from_being_answered() {
     let stalled = Client::with_transport(&litequic, transport).await;
     let mut unread = Vec::new();
     for _ in 0..3 {
-        let mut stream = stalled.open(stalled.request(Method::GET, "/bytes/1M")).await;
-        stream.finish().await.unwrap();
+        let stream = stalled.begin_get("/bytes/1M").await;
         unread.push(stream);
     }
     litequic.wait_until("the limit", |worker| worker.shared.limit_send_buffer.get(), |count| count >= 3).await;

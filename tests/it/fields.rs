@@ -50,6 +50,19 @@ impl<'a> Request<'a> {
         }
     }
 
+    /// The same of one with trailers, which `origin` answers: what the origin gets of the body.
+    async fn body_at(&self, origin: &Script, litequic: &Litequic, protocol: Protocol) -> String {
+        let answered = async {
+            let mut peer = origin.accept_request().await;
+            let body = peer.until("\r\n\r\n").await;
+            peer.say("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").await;
+            body
+        };
+        let (answer, body) = tokio::join!(self.ask(litequic, protocol), answered);
+        assert_eq!(answer.map(|(status, _)| status), Some(200), "{protocol:?}");
+        body
+    }
+
     /// `Connection: close` is among its fields.
     async fn by_http1(&self, litequic: &Litequic) -> Answer {
         let line = |(name, value): &(&[u8], &[u8])| [name, &b": "[..], value, b"\r\n"].concat();
@@ -72,19 +85,18 @@ impl<'a> Request<'a> {
         Some((head.get(9..12)?.parse().unwrap(), body.to_owned()))
     }
 
+    fn pseudo(&self) -> [(&'a [u8], &'a [u8]); 4] {
+        let path = self.path.as_bytes();
+        [(b":method", self.method), (b":scheme", b"https"), (b":authority", b"localhost"), (b":path", path)]
+    }
+
     /// On the stream of that number.
     async fn by_http2(&self, client: &mut Http2, stream: u32) -> Answer {
         let literal = |(name, value): &(&[u8], &[u8])| {
             let string = |text: &[u8]| [&[u8::try_from(text.len()).unwrap()], text].concat();
             [vec![0], string(name), string(value)].concat()
         };
-        let pseudo: [(&[u8], &[u8]); 4] = [
-            (b":method", self.method),
-            (b":scheme", b"https"),
-            (b":authority", b"localhost"),
-            (b":path", self.path.as_bytes()),
-        ];
-        let head: Vec<u8> = pseudo.iter().chain(&self.fields).flat_map(literal).collect();
+        let head: Vec<u8> = self.pseudo().iter().chain(&self.fields).flat_map(literal).collect();
         let end = if self.trailers.is_none() { http2::END_STREAM } else { 0 };
         client.say(http2::HEADERS, http2::END_HEADERS | end, stream, &head).await;
         if let Some(trailers) = &self.trailers {
@@ -110,13 +122,7 @@ impl<'a> Request<'a> {
     }
 
     async fn by_http3(&self, client: &Raw) -> Answer {
-        let pseudo: [(&[u8], &[u8]); 4] = [
-            (b":method", self.method),
-            (b":scheme", b"https"),
-            (b":authority", b"localhost"),
-            (b":path", self.path.as_bytes()),
-        ];
-        let mut all = raw::headers(&[&pseudo[..], &self.fields].concat());
+        let mut all = raw::headers(&[&self.pseudo()[..], &self.fields].concat());
         if let Some(trailers) = &self.trailers {
             all.extend([raw::data("abc"), raw::headers(trailers)].concat());
         }

@@ -85,8 +85,7 @@ async fn load(programs: &Programs, ack_frequency: AckFrequency, up: Way) -> Lite
     let origin = Always::new(head + &html).await;
     let (authority, certificate) = certificates();
     let store = CertificateStore::new(certificate, []);
-    let url = OriginAddress::Tcp { host: origin.address.ip().to_string(), port: origin.address.port() };
-    let mut config = Config::with_defaults(([127, 0, 0, 1], 0).into(), url, "cert".into(), "key".into());
+    let mut config = config_before(origin.address);
     config.litequic.ack_frequency = ack_frequency;
     config.litequic.io = Io::Epoll;
     let litequic = Litequic::with_certificates(&config, store, authority.clone()).await;

@@ -226,18 +226,13 @@ async fn over_quic_such_a_client_is_asked_for_the_hybrid_too() {
     litequic.stop().await;
 }
 
-/// Loads the demo's page from `port` with more `arguments`. Returns the protocol of each response with the key exchange
+/// Loads the demo's page from `port`, over QUIC or over TCP. Returns the protocol of each response with the key exchange
 /// group that the browser reports of it, and the NetLog.
-fn loaded(port: u16, spki: &str, arguments: &[String]) -> Option<(Vec<(String, String)>, String)> {
+fn loaded(port: u16, spki: &str, quic: bool) -> Option<(Vec<(String, String)>, String)> {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("netlog.json");
-    let mut all = vec![
-        format!("--log-net-log={}", log.display()),
-        format!("--ignore-certificate-errors-spki-list={spki}"),
-        "--host-resolver-rules=MAP localhost 127.0.0.1, MAP * ~NOTFOUND".to_owned(),
-    ];
-    all.extend_from_slice(arguments);
-    let mut browser = Browser::start(&all)?;
+    let logging = format!("--log-net-log={}", log.display());
+    let mut browser = Browser::trusting(spki, quic.then_some(port), &[logging])?;
     browser.call("Network.enable", &serde_json::json!({}));
     browser.open(&format!("https://localhost:{port}/"));
     browser.wait_for("document.readyState === 'complete'");
@@ -254,19 +249,11 @@ async fn chromium_uses_the_hybrid_over_tcp_and_over_quic() {
     if needs::program("chromium").is_none() {
         return;
     }
-    let made: SelfSigned = make_self_signed(["localhost"]).unwrap();
-    let store = || CertificateStore::new(made.to_loaded_certificate().unwrap(), []);
-    let demo = origin::demo().await;
-    let url = OriginAddress::Tcp { host: demo.ip().to_string(), port: demo.port() };
-    let config = Config::with_defaults(([127, 0, 0, 1], 0).into(), url, "cert".into(), "key".into());
+    let made = [make_self_signed(["localhost"]).unwrap()];
     for protocol in ["h2", "h3"] {
-        let litequic = Litequic::with_certificates(&config, store(), made.cert_pem.clone()).await;
-        let (port, spki) = (litequic.address.port(), made.spki_sha256.clone());
-        let arguments = match protocol {
-            "h2" => vec!["--disable-quic".to_owned()],
-            _ => vec!["--enable-quic".to_owned(), format!("--origin-to-force-quic-on=localhost:{port}")],
-        };
-        let loading = spawn_blocking(move || loaded(port, &spki, &arguments));
+        let litequic = Litequic::showing(&made, origin::demo().await, |_| {}).await;
+        let (port, spki) = (litequic.address.port(), made[0].spki_sha256.clone());
+        let loading = spawn_blocking(move || loaded(port, &spki, protocol == "h3"));
         let Some((groups, log)) = loading.await.unwrap() else { return };
         let all = groups.iter().all(|(by, group)| by == protocol && group == "X25519MLKEM768");
         assert!(!groups.is_empty() && all, "{protocol}: {groups:?}");

@@ -143,13 +143,11 @@ async fn with_a_large_certificate(edit: impl FnOnce(&mut Config)) -> Litequic {
     let names = names.iter().map(String::as_str).chain(["localhost"]);
     let certificate = make_self_signed(names).unwrap();
     assert!(certificate.cert_pem.len() > 3 * FULL * 4 / 3, "{}", certificate.cert_pem.len());
-    let SocketAddr::V4(origin) = origin::demo().await else { panic!("IPv4") };
-    let origin = format!("http://{origin}").parse().unwrap();
-    let mut config = Config::with_defaults(([127, 0, 0, 1], 0).into(), origin, "cert".into(), "key".into());
-    config.listen.workers = WorkerCount::Count(NonZeroU16::MIN);
-    edit(&mut config);
-    let store = CertificateStore::new(certificate.to_loaded_certificate().unwrap(), []);
-    Litequic::with_certificates(&config, store, certificate.cert_pem).await
+    Litequic::showing(&[certificate], origin::demo().await, |config| {
+        config.listen.workers = WorkerCount::Count(NonZeroU16::MIN);
+        edit(config);
+    })
+    .await
 }
 
 #[tokio::test]

@@ -169,8 +169,7 @@ async fn a_dual_stack_listener_replies_from_the_destination_address() {
         for ip in ["127.0.0.1", "127.0.0.2", "::1"] {
             let address = SocketAddr::new(ip.parse().unwrap(), litequic.address.port());
             let transport = quinn::TransportConfig::default();
-            let quic = Quic::connect(address, "localhost", &litequic.cert_pem, transport).await;
-            let client = Client::over(quic, "localhost").await;
+            let client = Client::connect(address, &litequic.cert_pem, transport).await;
             let answer = client.fetch(client.request(Method::GET, "/bytes/100000"), "").await;
             assert_eq!(answer.body.len(), 100_000, "{ip} over {io:?}");
         }
@@ -224,8 +223,7 @@ async fn a_forbidden_io_uring_falls_back_to_epoll_with_one_log_line() {
     fs::write(&config, text).unwrap();
     let Some(process) = without_io_uring(&["run", "--config", config.to_str().unwrap()]) else { return };
     let address = process.address();
-    let quic = Quic::connect(address, "localhost", &signed.cert_pem, quinn::TransportConfig::default()).await;
-    let client = Client::over(quic, "localhost").await;
+    let client = Client::connect(address, &signed.cert_pem, quinn::TransportConfig::default()).await;
     assert_eq!(client.get("/bytes/100000").await.body.len(), 100_000);
     let log = process.stderr();
     let said: Vec<&str> = log.lines().filter(|line| line.contains("io_uring")).collect();

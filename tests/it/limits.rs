@@ -180,8 +180,7 @@ async fn the_send_buffers_let_the_origin_wait() {
         let stalled = Client::with_transport(litequic, transport).await;
         let mut unread = Vec::new();
         for _ in 0..5 {
-            let mut stream = stalled.open(stalled.request(Method::GET, "/bytes/1M")).await;
-            stream.finish().await.unwrap();
+            let stream = stalled.begin_get("/bytes/1M").await;
             unread.push(stream);
         }
         litequic.wait_until("the limit", |worker| worker.shared.limit_send_buffer.get(), |count| count >= 3).await;
@@ -198,8 +197,7 @@ async fn what_an_event_stream_held_is_given_back_between_two_events() {
     let script = Script::new().await;
     beside_a_bystander(script.address, defaults, async |litequic, bystander| {
         let client = Client::to(litequic).await;
-        let mut stream = client.open(client.request(Method::GET, "/")).await;
-        stream.finish().await.unwrap();
+        let mut stream = client.begin_get("/").await;
         let mut peer = script.accept_request().await;
         let burst = "x".repeat(1_000_000);
         peer.say(format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nF4240\r\n{burst}\r\n")).await;

@@ -22,14 +22,11 @@ const EARLY: [(&str, &str, u64); 2] = [("POST", "/sink", 413), ("PUT", "/headers
 async fn a_browser_reads_the_response_to_an_upload_over_http3_and_http2() {
     for (quic, status) in [(true, 413), (true, 405), (false, 413), (false, 405)] {
         let certificate = make_self_signed(["localhost"]).unwrap();
-        let store = CertificateStore::new(certificate.to_loaded_certificate().unwrap(), []);
-        let origin = origin::demo().await;
-        let url = OriginAddress::Tcp { host: origin.ip().to_string(), port: origin.port() };
-        let mut config = Config::with_defaults(([127, 0, 0, 1], 0).into(), url, "cert".into(), "key".into());
+        let spki = certificate.spki_sha256.clone();
         // The origin takes no PUT: its 405 comes before it has read the body.
-        config.limits.max_body_bytes = (status == 413).then_some(1000);
-        let litequic = Litequic::with_certificates(&config, store, certificate.cert_pem).await;
-        let (address, spki) = (litequic.address, certificate.spki_sha256);
+        let edit = |config: &mut Config| config.limits.max_body_bytes = (status == 413).then_some(1000);
+        let litequic = Litequic::showing(&[certificate], origin::demo().await, edit).await;
+        let address = litequic.address;
         let seen = spawn_blocking(move || answers(address, &spki, quic)).await.unwrap();
         let Some(seen) = seen else { return };
         let protocol = if quic { "h3" } else { "h2" };
@@ -42,13 +39,7 @@ async fn a_browser_reads_the_response_to_an_upload_over_http3_and_http2() {
 
 /// The result of a browser's `fetch` of uploads: size, protocol, status.
 fn answers(address: SocketAddr, spki: &str, quic: bool) -> Option<Vec<(usize, (String, u64))>> {
-    let force =
-        if quic { format!("--origin-to-force-quic-on=localhost:{}", address.port()) } else { "--disable-quic".into() };
-    let mut browser = Browser::start(&[
-        force,
-        format!("--ignore-certificate-errors-spki-list={spki}"),
-        "--host-resolver-rules=MAP localhost 127.0.0.1, MAP * ~NOTFOUND".into(),
-    ])?;
+    let mut browser = Browser::trusting(spki, quic.then_some(address.port()), &[])?;
     browser.open(&format!("https://localhost:{}/headers", address.port()));
     browser.wait_for("location.pathname == '/headers' && document.readyState == 'complete'");
     let upload = |size: usize| {

@@ -39,7 +39,7 @@ async fn handshake(litequic: &Litequic, link: &Link) -> Quic {
 /// A client that will move.
 async fn connect_to_move(litequic: &Litequic, link: &Link) -> Client {
     let transport = client::transport_of_a_client_that_moves();
-    Client::over(Quic::connect(link.address, "localhost", &litequic.cert_pem, transport).await, "localhost").await
+    Client::connect(link.address, &litequic.cert_pem, transport).await
 }
 
 async fn download(client: &Client) {
@@ -261,8 +261,7 @@ async fn a_client_behind_a_dead_link_times_out_and_cancels_its_request() {
     let litequic = Litequic::start(origin.address, |config| config.timeouts.idle = idle).await;
     let link = Link::between(litequic.address, Faults::default());
     let client = connect(&litequic, &link).await;
-    let mut stream = client.open(client.request(Method::GET, "/")).await;
-    stream.finish().await.unwrap();
+    let _stream = client.begin_get("/").await;
     let mut peer = origin.accept_request().await;
     assert_eq!(litequic.sum(|worker| worker.http3.connections_open.get()), 1);
     link.cut(true);

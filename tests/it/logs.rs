@@ -58,8 +58,7 @@ impl Unread {
     async fn start(start: Start<'_>) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let made = make_self_signed(["localhost"]).unwrap();
-        fs::write(directory.path().join("tls.crt"), &made.cert_pem).unwrap();
-        fs::write(directory.path().join("tls.key"), &made.key_pem).unwrap();
+        write_certificate(directory.path(), &made);
         let local = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let (udp, tcp, probes) = (local(free_udp_port()), local(free_tcp_port()), local(free_tcp_port()));
         let origin = origin::demo().await;

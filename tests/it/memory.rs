@@ -19,8 +19,7 @@ async fn busy(client: Client) -> (Client, impl Sized) {
 
 /// A client that reads of the answer nothing but its header.
 async fn unread(client: Client, path: &str) -> (Client, impl Sized) {
-    let mut stream = client.open(client.request(Method::GET, path)).await;
-    stream.finish().await.unwrap();
+    let mut stream = client.begin_get(path).await;
     within("a response", stream.recv_response()).await.unwrap();
     (client, stream)
 }

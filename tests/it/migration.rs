@@ -132,10 +132,8 @@ async fn a_spoofed_address_gets_at_most_one_datagram_for_each_received() {
     transport.keep_alive_interval(Some(Duration::from_millis(50)));
     let connect = async {
         let address = relay.front.local_addr().unwrap();
-        let quic = Quic::connect(address, "localhost", &litequic.cert_pem, transport).await;
-        let client = Client::over(quic, "localhost").await;
-        let mut download = client.open(client.request(Method::GET, "/bytes/1G")).await;
-        download.finish().await.unwrap();
+        let client = Client::connect(address, &litequic.cert_pem, transport).await;
+        let mut download = client.begin_get("/bytes/1G").await;
         client::header(&mut download).await;
         within("the download", download.recv_data()).await.unwrap();
         (client, download)
@@ -181,10 +179,8 @@ async fn nat_rebinding_is_followed_although_migration_is_disabled() {
 
         let link = Link::between(litequic.address, Faults::default());
         let transport = client::transport_of_a_client_that_moves();
-        let quic = Quic::connect(link.address, "localhost", &litequic.cert_pem, transport).await;
-        let client = Client::over(quic, "localhost").await;
-        let mut download = client.open(client.request(Method::GET, "/bytes/2M")).await;
-        download.finish().await.unwrap();
+        let client = Client::connect(link.address, &litequic.cert_pem, transport).await;
+        let mut download = client.begin_get("/bytes/2M").await;
         client::header(&mut download).await;
         let mut bytes = 0;
         while let Some(chunk) = within("the body", download.recv_data()).await.unwrap() {
@@ -212,10 +208,8 @@ async fn a_download_survives_migration_with_a_lost_path_response() {
     let (moved, lost) = (AtomicBool::new(false), AtomicU64::new(0));
     let work = async {
         let address = relay.front.local_addr().unwrap();
-        let quic = Quic::connect(address, "localhost", &litequic.cert_pem, transport).await;
-        let client = Client::over(quic, "localhost").await;
-        let mut download = client.open(client.request(Method::GET, "/bytes/5M")).await;
-        download.finish().await.unwrap();
+        let client = Client::connect(address, &litequic.cert_pem, transport).await;
+        let mut download = client.begin_get("/bytes/5M").await;
         client::header(&mut download).await;
         let mut bytes = 0;
         while let Some(chunk) = within("the body", download.recv_data()).await.unwrap() {

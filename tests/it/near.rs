@@ -87,8 +87,7 @@ async fn a_client_that_reads_in_turns_loses_few_datagrams() {
     let inner = TokioRuntime.wrap_udp_socket(socket).unwrap();
     let socket = Arc::new(PausingSocket { inner, received: AtomicU64::new(0) });
     let client = Client::over(Quic::through(socket, &litequic).await, "localhost").await;
-    let mut download = client.open(client.request(Method::GET, "/bytes/120M")).await;
-    download.finish().await.unwrap();
+    let mut download = client.begin_get("/bytes/120M").await;
     client::header(&mut download).await;
     let mut bytes = 0;
     while let Some(chunk) = within("the body", download.recv_data()).await.unwrap() {

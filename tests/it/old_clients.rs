@@ -28,14 +28,11 @@ async fn serving_with(min: TlsVersion, keys: &[&'static SignatureAlgorithm]) -> 
     let made =
         keys.iter().map(|key| make_self_signed_with(["localhost"], &KeyPair::generate_for(key).unwrap()).unwrap());
     let made: Vec<SelfSigned> = made.collect();
-    let mut certificates = made.iter().map(|made| made.to_loaded_certificate().unwrap());
-    let store = CertificateStore::new(certificates.next().unwrap(), certificates);
-    let demo = origin::demo().await;
-    let url = OriginAddress::Tcp { host: demo.ip().to_string(), port: demo.port() };
-    let mut config = Config::with_defaults(([127, 0, 0, 1], 0).into(), url, "cert".into(), "key".into());
-    config.listen.tls_min = min;
-    config.sources.exempt = ["0.0.0.0/0", "::/0"].map(|all| all.parse().unwrap()).into();
-    Litequic::with_certificates(&config, store, made[0].cert_pem.clone()).await
+    let edit = |config: &mut Config| {
+        config.listen.tls_min = min;
+        config.sources.exempt = ["0.0.0.0/0", "::/0"].map(|all| all.parse().unwrap()).into();
+    };
+    Litequic::showing(&made, origin::demo().await, edit).await
 }
 
 /// The output of a program, which this runtime does not wait for.
@@ -384,18 +381,11 @@ async fn chromium_without_tls_1_3_gets_the_page() {
         return;
     }
     let made: SelfSigned = make_self_signed(["localhost"]).unwrap();
-    let store = CertificateStore::new(made.to_loaded_certificate().unwrap(), []);
-    let demo = origin::demo().await;
-    let url = OriginAddress::Tcp { host: demo.ip().to_string(), port: demo.port() };
-    let mut config = Config::with_defaults(([127, 0, 0, 1], 0).into(), url, "cert".into(), "key".into());
-    config.listen.tls_min = TlsVersion::Tls12;
-    config.listen.http3 = false;
-    let litequic = Litequic::with_certificates(&config, store, made.cert_pem.clone()).await;
+    let spki = format!("--ignore-certificate-errors-spki-list={}", made.spki_sha256);
+    let edit = |config: &mut Config| (config.listen.tls_min, config.listen.http3) = (TlsVersion::Tls12, false);
+    let litequic = Litequic::showing(&[made], origin::demo().await, edit).await;
     let url = format!("https://localhost:{}/", litequic.tcp[0].port());
-    let arguments = vec![
-        "--ssl-version-max=tls1.2".to_owned(),
-        format!("--ignore-certificate-errors-spki-list={}", made.spki_sha256),
-    ];
+    let arguments = vec!["--ssl-version-max=tls1.2".to_owned(), spki];
     let protocol = spawn_blocking(move || {
         let mut browser = Browser::start(&arguments)?;
         browser.open(&url);

@@ -1,7 +1,7 @@
 //! Origins of several servers, over HTTP/3 and real sockets: one that ends under load and comes back, health checks,
 //! names that lead elsewhere, the PROXY protocol.
 
-use crate::support::{faults::serve_faults, nginx::Nginx, prelude::*};
+use crate::support::{faults::serve_faults, nginx::Nginx, prelude::*, proxy::tcp};
 use bytes::Buf;
 use litequic_config::HealthCheck;
 use litequic_proxy::{ServerMetrics, ServerName};
@@ -52,10 +52,6 @@ impl Mortal {
         stop.send(()).unwrap();
         thread.join().unwrap();
     }
-}
-
-pub(crate) fn tcp(address: SocketAddr) -> OriginAddress {
-    OriginAddress::Tcp { host: address.ip().to_string(), port: address.port() }
 }
 
 /// litequic before `servers`, as one origin.
@@ -380,8 +376,7 @@ async fn a_changed_dns_address_is_followed_despite_open_connections() {
     let old = saying((Ipv4Addr::LOCALHOST, 0).into(), "old").await;
     saying(([127, 0, 0, 2], old.port()).into(), "new").await;
     let made = make_self_signed(["localhost"]).unwrap();
-    fs::write(folder.path().join("tls.crt"), &made.cert_pem).unwrap();
-    fs::write(folder.path().join("tls.key"), &made.key_pem).unwrap();
+    write_certificate(folder.path(), &made);
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_udp_port()));
     let text = format!(
         "{}log.format = \"json\"\nlisten.udp = \"{address}\"\nlisten.tcp = []\nlisten.workers = 1\n\
@@ -399,8 +394,7 @@ async fn a_changed_dns_address_is_followed_despite_open_connections() {
     let process = Process::spawn(inside);
     let address = process.address();
 
-    let quic = Quic::connect(address, "localhost", &made.cert_pem, quinn::TransportConfig::default()).await;
-    let client = Client::over(quic, "localhost").await;
+    let client = Client::connect(address, &made.cert_pem, quinn::TransportConfig::default()).await;
     for _ in 0..3 {
         assert_eq!(client.get("/").await.body, b"old");
     }

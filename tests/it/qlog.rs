@@ -250,8 +250,7 @@ async fn a_qlog_has_merged_acks_and_ack_frequency_frames() {
     let link = Link::between(litequic.address, Faults { up, down, ..Faults::default() });
     let recording = Recording::of_next(&litequic, &["--seconds", "60"]).await;
     let transport = quinn::TransportConfig::default();
-    let quic = Quic::connect(link.address, "localhost", &litequic.cert_pem, transport).await;
-    let client = Client::over(quic, "localhost").await;
+    let client = Client::connect(link.address, &litequic.cert_pem, transport).await;
     assert_eq!(client.get("/bytes/1500000").await.body.len(), 1_500_000);
     close(&client);
     let log = recording.log().await;

@@ -150,8 +150,7 @@ async fn a_reload_keeps_running_downloads_alive() {
     let (setup, next) = (Setup::new(), saying("the next origin").await);
     let process = setup.start(origin::demo().await).await;
     let client = setup.client().await;
-    let mut download = client.open(client.request(Method::GET, DRIP)).await;
-    download.finish().await.unwrap();
+    let mut download = client.begin_get(DRIP).await;
     client::header(&mut download).await;
 
     setup.write(next.address, "");
@@ -191,11 +190,9 @@ async fn two_hundred_reloads_in_the_middle_of_fifty_downloads_cut_none() {
     for _ in 0..CONNECTIONS {
         let mut transport = quinn::TransportConfig::default();
         transport.stream_receive_window(WINDOW.into());
-        let quic = Quic::connect(setup.udp, "localhost", &setup.made.cert_pem, transport).await;
-        let client = Client::over(quic, "localhost").await;
+        let client = Client::connect(setup.udp, &setup.made.cert_pem, transport).await;
         for _ in 0..DOWNLOADS_EACH {
-            let mut download = client.open(client.request(Method::GET, &format!("/bytes/{BYTES}"))).await;
-            download.finish().await.unwrap();
+            let mut download = client.begin_get(&format!("/bytes/{BYTES}")).await;
             assert_eq!(client::header(&mut download).await.status(), 200);
             downloads.spawn(read_as_allowed(download, allowed.clone()));
         }
@@ -385,8 +382,7 @@ async fn readiness_and_the_drain_go_by_what_was_reloaded() {
     until("/readyz fails", async || ask(setup.admin, "GET /readyz").await.0 == 503).await;
     process.signal("TERM");
     process.await_stderr("\"grace\":\"1 h 0 min\"");
-    process.signal("TERM");
-    assert_eq!(process.end().code, Some(0));
+    process.end_by("TERM").success();
 }
 
 /// The head of the answer over TCP to a request on `tls`.
@@ -400,8 +396,7 @@ async fn http3_goes_off_and_on_again_and_cuts_no_download() {
     let (setup, origin) = (Setup::new(), origin::demo().await);
     let process = setup.start_with(origin, "listen.alt_svc_max_age = \"1h\"").await;
     let client = setup.client().await;
-    let mut download = client.open(client.request(Method::GET, DRIP)).await;
-    download.finish().await.unwrap();
+    let mut download = client.begin_get(DRIP).await;
     client::header(&mut download).await;
     let mut tls = Tls::connect(setup.udp, "localhost", credulous(&["http/1.1"])).await.unwrap();
     // The port of the client's host: a mapping in front may lead to another.
@@ -481,8 +476,7 @@ async fn the_log_follows_its_level() {
     process.await_stderr("reloaded: nothing has changed");
     setup.write(origin.address, "log.level = \"error\"");
     assert_eq!(setup.reload().await.0, 200);
-    process.signal("TERM");
-    let ended = process.end();
+    let ended = process.end_by("TERM");
     assert_eq!(ended.code, Some(0));
     assert!(!ended.stderr.contains("received a signal to drain"), "{}", ended.stderr);
 }
@@ -530,8 +524,7 @@ async fn a_reload_moves_the_access_log_without_losing_lines() {
     setup.write(origin.address, "");
     assert_eq!(setup.reload().await.0, 200);
     ask_once_more().await;
-    process.signal("TERM");
-    assert_eq!(process.end().code, Some(0));
+    process.end_by("TERM").success();
     assert_eq!(said("one.log"), "path=/2\npath=/3\n{\"path\":\"/4\"}\n{\"path\":\"/5\"}\n");
     assert_eq!(said("two.log"), "{\"path\":\"/6\"}\n{\"path\":\"/7\"}\n{\"path\":\"/8\"}\n");
 }
@@ -670,6 +663,5 @@ fn without_a_file_the_certificates_are_read_anew() {
     setup.project("..v2", &make_self_signed(["localhost"]).unwrap());
     process.signal("HUP");
     process.await_stderr("tls.crt renewed, expires ");
-    process.signal("TERM");
-    assert_eq!(process.end().code, Some(0));
+    process.end_by("TERM").success();
 }

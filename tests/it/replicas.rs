@@ -23,8 +23,7 @@ async fn a_replica_resets_the_clients_of_its_own_predecessor_and_no_others() {
     for (after, expected) in [("edge-1", Some(ConnectionError::Reset)), ("edge-2", None)] {
         let old = setup.start(origin, &replica("edge-1")).await;
         let client = setup.client().await;
-        old.signal("KILL");
-        old.end();
+        old.end_by("KILL");
         let new = setup.start(origin, &replica(after)).await;
         let patience = if expected.is_some() { DEADLINE } else { SILENCE };
         assert_eq!(end(&client, patience).await, expected, "{after}");

@@ -112,13 +112,11 @@ async fn start(made: &SelfSigned, workers: u16) -> Litequic {
 }
 
 async fn start_with(made: &SelfSigned, workers: u16, edit: impl FnOnce(&mut Config)) -> Litequic {
-    let origin = origin::demo().await;
-    let origin = OriginAddress::Tcp { host: origin.ip().to_string(), port: origin.port() };
-    let mut config = Config::with_defaults((Ipv4Addr::LOCALHOST, 0).into(), origin, "cert".into(), "key".into());
-    config.listen.workers = WorkerCount::Count(NonZeroU16::new(workers).unwrap());
-    edit(&mut config);
-    let store = CertificateStore::new(made.to_loaded_certificate().unwrap(), []);
-    Litequic::with_certificates(&config, store, made.cert_pem.clone()).await
+    Litequic::showing(std::slice::from_ref(made), origin::demo().await, |config| {
+        config.listen.workers = WorkerCount::Count(NonZeroU16::new(workers).unwrap());
+        edit(config);
+    })
+    .await
 }
 
 fn made() -> SelfSigned {

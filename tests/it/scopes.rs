@@ -68,8 +68,7 @@ fn a_client_that_leaves_its_private_network_is_served_on() {
                 let link = Link::between(litequic.address, Faults::default());
                 link.rebind_to(before);
                 let transport = client::transport_of_a_client_that_moves();
-                let quic = Quic::connect(link.address, "localhost", &litequic.cert_pem, transport).await;
-                let client = Client::over(quic, "localhost").await;
+                let client = Client::connect(link.address, &litequic.cert_pem, transport).await;
                 client.get("/bytes/17").await;
                 link.rebind_to(after);
                 assert_eq!(client.get("/bytes/100k").await.body.len(), 100_000, "{io:?}: from {before} to {after}");

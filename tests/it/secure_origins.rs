@@ -448,8 +448,7 @@ async fn clients_that_stop_in_a_body_hold_little_memory() {
         let client = Client::with_transport(&litequic, stopping()).await;
         let mut streams = Vec::new();
         for _ in 0..64 {
-            let mut stream = client.open(client.request(Method::GET, "/large")).await;
-            stream.finish().await.unwrap();
+            let mut stream = client.begin_get("/large").await;
             assert_eq!(client::header(&mut stream).await.status(), 200);
             streams.push(stream);
         }

@@ -15,7 +15,7 @@ const OTHER_WAKES: f64 = 10.0;
 async fn connect(litequic: &Litequic, link: &Link) -> Client {
     let mut transport = quinn::TransportConfig::default();
     transport.stream_receive_window(VarInt::from_u32(64 << 20)).receive_window(VarInt::from_u32(64 << 20));
-    Client::over(Quic::connect(link.address, "localhost", &litequic.cert_pem, transport).await, "localhost").await
+    Client::connect(link.address, &litequic.cert_pem, transport).await
 }
 
 #[tokio::test]
@@ -34,8 +34,7 @@ async fn a_stream_without_send_credit_is_woken_by_acks_alone() {
     let up = Way { bunch: Some(Duration::from_millis(200)), ..Way::default() };
     let link = Link::between(litequic.address, Faults { up, down: Way::default(), seed: 1 });
     let client = connect(&litequic, &link).await;
-    let mut stream = client.open(client.request(Method::GET, "/")).await;
-    stream.finish().await.unwrap();
+    let mut stream = client.begin_get("/").await;
     let mut peer = script.accept_request().await;
     let other = |worker: &WorkerMetrics| worker.wake.metrics.wakes_other.get();
     let (began, before) = (Instant::now(), litequic.sum(other));
@@ -59,8 +58,7 @@ async fn a_buffered_response_frees_the_origin_connection_before_its_acks() {
     let link = Link::between(litequic.address, Faults::default());
     let deaf = connect(&litequic, &link).await;
     link.deafen(true);
-    let mut stream = deaf.open(deaf.request(Method::GET, "/")).await;
-    stream.finish().await.unwrap();
+    let mut stream = deaf.begin_get("/").await;
     let mut peer = script.accept_request().await;
     // The second half comes when the client's window is full of the first.
     peer.say(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{}", 2 * HALF, "x".repeat(HALF))).await;
@@ -93,8 +91,7 @@ async fn a_download_over_a_long_path_keeps_a_mebibyte_in_flight() {
     for _ in 0..ATTEMPTS {
         let link = Link::between(litequic.address, Faults { up: up.clone(), down: down.clone(), seed: 1 });
         let client = connect(&litequic, &link).await;
-        let mut stream = client.open(client.request(Method::GET, "/bytes/20000000")).await;
-        stream.finish().await.unwrap();
+        let mut stream = client.begin_get("/bytes/20000000").await;
         client::header(&mut stream).await;
         let (mut read, mut held) = (0, None);
         while let Some(mut chunk) = within("the body", stream.recv_data()).await.unwrap() {

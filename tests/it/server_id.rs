@@ -32,13 +32,12 @@ async fn servers(certificate: &SelfSigned, ids: impl Fn(u8) -> Option<ServerId>)
     let origin = origin::demo().await;
     let mut servers = Vec::new();
     for n in 0..SERVERS {
-        let origin = OriginAddress::Tcp { host: origin.ip().to_string(), port: origin.port() };
-        let mut config = Config::with_defaults((Ipv4Addr::LOCALHOST, 0).into(), origin, "cert".into(), "key".into());
-        config.listen.workers = WorkerCount::Count(2.try_into().unwrap());
-        config.sources.exempt = ["0.0.0.0/0", "::/0"].map(|all| all.parse().unwrap()).into();
-        config.listen.server_id = ids(n);
-        let store = CertificateStore::new(certificate.to_loaded_certificate().unwrap(), []);
-        servers.push(Litequic::with_certificates(&config, store, certificate.cert_pem.clone()).await);
+        let server = Litequic::showing(std::slice::from_ref(certificate), origin, |config| {
+            config.listen.workers = WorkerCount::Count(2.try_into().unwrap());
+            config.sources.exempt = ["0.0.0.0/0", "::/0"].map(|all| all.parse().unwrap()).into();
+            config.listen.server_id = ids(n);
+        });
+        servers.push(server.await);
     }
     servers
 }
@@ -49,8 +48,7 @@ fn addresses(servers: &[Litequic]) -> Vec<SocketAddr> {
 
 async fn client(balancer: &Balancer, certificate: &SelfSigned) -> Client {
     let transport = quinn::TransportConfig::default();
-    let quic = Quic::connect(balancer.address, "localhost", &certificate.cert_pem, transport).await;
-    let client = Client::over(quic, "localhost").await;
+    let client = Client::connect(balancer.address, &certificate.cert_pem, transport).await;
     assert_eq!(client.get("/status/204").await.status, 204);
     client
 }
@@ -200,8 +198,7 @@ async fn a_reload_shows_the_server_id_and_when_former_ids_end() {
     assert!(answer.contains("listen.server_id: 0x0102030405060709 in 16 bytes"), "{answer}");
     assert!(answer.contains("(needs a restart)"), "{answer}");
     assert_eq!(status().await["id"], "0x0102030405060709");
-    process.signal("TERM");
-    process.end().success();
+    process.end_by("TERM").success();
 }
 
 #[test]

@@ -69,14 +69,7 @@ fn a_browser_signs_in_over_http3_to_an_unmodified_origin() {
     let process = Process::start(["run", "--config", &file]);
     let port = process.address().port();
 
-    let Some(mut browser) = Browser::start(&[
-        "--enable-quic".to_owned(),
-        format!("--origin-to-force-quic-on=localhost:{port}"),
-        format!("--ignore-certificate-errors-spki-list={}", made.spki_sha256),
-        "--host-resolver-rules=MAP localhost 127.0.0.1, MAP * ~NOTFOUND".into(),
-    ]) else {
-        return;
-    };
+    let Some(mut browser) = Browser::trusting(&made.spki_sha256, Some(port), &[]) else { return };
     browser.open(&format!("https://localhost:{port}/docs/?page=1"));
     browser.wait_for("document.querySelector('#password') !== null");
     let protocol = "performance.getEntriesByType('navigation')[0].nextHopProtocol";

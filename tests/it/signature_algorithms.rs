@@ -113,11 +113,7 @@ async fn served_over_tcp(
 }
 
 async fn start(certificates: &[SelfSigned]) -> Litequic {
-    let mut loaded = certificates.iter().map(|made| made.to_loaded_certificate().unwrap());
-    let store = CertificateStore::new(loaded.next().unwrap(), loaded);
-    let origin = format!("http://{}", origin::demo().await).parse().unwrap();
-    let config = Config::with_defaults((Ipv4Addr::LOCALHOST, 0).into(), origin, "cert".into(), "key".into());
-    Litequic::with_certificates(&config, store, certificates[0].cert_pem.clone()).await
+    Litequic::showing(certificates, origin::demo().await, |_| {}).await
 }
 
 #[tokio::test]

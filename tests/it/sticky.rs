@@ -2,8 +2,8 @@
 //! of which one is lost and comes back.
 
 use crate::{
-    origins::{before, origin, tcp},
-    support::{prelude::*, tunnel},
+    origins::{before, origin},
+    support::{prelude::*, proxy::tcp, tunnel},
 };
 use http::{HeaderMap, Request};
 use http_body_util::{BodyExt, Empty};

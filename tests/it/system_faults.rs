@@ -368,10 +368,7 @@ async fn a_clock_set_by_an_hour_changes_only_the_date_field() {
     command.envs(clock.variables());
     let process = Process::spawn(command);
     let (address, certificate) = (process.address(), &setup.made.cert_pem);
-    let quic = async || {
-        let quic = Quic::connect(address, "localhost", certificate, quinn::TransportConfig::default()).await;
-        Client::over(quic, "localhost").await
-    };
+    let quic = async || Client::connect(address, certificate, quinn::TransportConfig::default()).await;
     let tcp = async || Tls::connect(address, "localhost", tls::config(certificate, &["http/1.1"])).await.unwrap();
     let (h3, mut h1) = (quic().await, tcp().await);
     let head = async |client: &mut Tls| {
@@ -379,8 +376,7 @@ async fn a_clock_set_by_an_hour_changes_only_the_date_field() {
         client.until("hellothere").await
     };
     assert!(ahead(&head(&mut h1).await).abs() < HOUR / 2);
-    let mut open = h3.open(h3.request(Method::GET, "/later")).await;
-    open.finish().await.unwrap();
+    let mut open = h3.begin_get("/later").await;
     assert_eq!(h3.get("/limited").await.status, 200);
     assert_eq!(h3.get("/limited").await.status, 429);
 
@@ -399,8 +395,7 @@ async fn a_clock_set_by_an_hour_changes_only_the_date_field() {
     }
     release.send(true).unwrap();
     assert_eq!(within("the response", client::answer(&mut open)).await.status, 200);
-    process.signal("TERM");
-    process.end().success();
+    process.end_by("TERM").success();
 }
 
 /// On a file system with one inode besides its directory.

@@ -23,12 +23,8 @@ fn certificates() -> [SelfSigned; 4] {
 }
 
 async fn with_certificates(certificates: &[SelfSigned; 4]) -> Litequic {
-    let mut loaded = certificates.iter().map(|made| made.to_loaded_certificate().unwrap());
-    let store = CertificateStore::new(loaded.next().unwrap(), loaded);
-    let origin = format!("http://{}", origin::demo().await).parse().unwrap();
-    let mut config = Config::with_defaults((Ipv4Addr::LOCALHOST, 0).into(), origin, "cert".into(), "key".into());
-    config.listen.workers = WorkerCount::Count(2.try_into().unwrap());
-    Litequic::with_certificates(&config, store, certificates[0].cert_pem.clone()).await
+    let edit = |config: &mut Config| config.listen.workers = WorkerCount::Count(2.try_into().unwrap());
+    Litequic::showing(certificates, origin::demo().await, edit).await
 }
 
 /// Connects with `name` as SNI, trusting any certificate, with `protocols` as ALPN.
@@ -250,8 +246,7 @@ fn secrets_are_written_only_when_asked_for() {
         let process = Process::spawn(command);
         let url = format!("https://127.0.0.1:{}/", process.address().port());
         assert_eq!(litequic(["get", "--insecure", &url]).code, Some(1));
-        process.signal("TERM");
-        assert_eq!(process.end().code, Some(0));
+        process.end_by("TERM").success();
         let written = fs::read_to_string(&secrets).unwrap_or_default();
         assert_eq!(written.contains("CLIENT_HANDSHAKE_TRAFFIC_SECRET "), asked, "{written}");
         assert!(asked || !Path::new(&secrets).exists());

@@ -57,8 +57,7 @@ impl Service {
             origin::demo().await
         );
         fs::write(directory.path().join("litequic.toml"), text).unwrap();
-        fs::write(directory.path().join("tls.crt"), &made.cert_pem).unwrap();
-        fs::write(directory.path().join("tls.key"), &made.key_pem).unwrap();
+        write_certificate(directory.path(), &made);
         Self { directory, address: (Ipv4Addr::LOCALHOST, port).into(), admin, cert_pem: made.cert_pem }
     }
 
@@ -92,7 +91,7 @@ impl Service {
         let mut transport = quinn::TransportConfig::default();
         transport.stream_receive_window(quinn::VarInt::from_u32(64 * 1024));
         transport.keep_alive_interval(Some(Duration::from_secs(5)));
-        Client::over(Quic::connect(self.address, "localhost", &self.cert_pem, transport).await, "localhost").await
+        Client::connect(self.address, &self.cert_pem, transport).await
     }
 
     async fn h1(&self) -> http1::SendRequest<Empty<Bytes>> {
@@ -126,6 +125,12 @@ impl Service {
     }
 }
 
+/// Ends a process, in order.
+pub(super) async fn terminate(process: Process) {
+    process.signal("TERM");
+    ended(process).await;
+}
+
 /// Waits for a process' end, which is to be in order.
 pub(super) async fn ended(process: Process) {
     let ended = spawn_blocking(|| process.end_within(PATIENCE)).await.unwrap();
@@ -142,8 +147,7 @@ struct Download {
 impl Download {
     async fn begin(service: &Service, len: usize) -> Self {
         let client = service.h3().await;
-        let mut stream = client.open(client.request(Method::GET, &format!("/bytes/{len}"))).await;
-        stream.finish().await.unwrap();
+        let mut stream = client.begin_get(&format!("/bytes/{len}")).await;
         assert_eq!(client::header(&mut stream).await.status(), 200);
         Self { _client: client, stream, read: 0 }
     }
@@ -301,8 +305,7 @@ async fn twenty_upgrades_cut_no_connection_and_lose_no_request() {
         ended(process).await;
     }
     service.until("older_processes", 0).await;
-    newest.signal("TERM");
-    ended(newest).await;
+    terminate(newest).await;
 }
 
 #[tokio::test]
@@ -386,8 +389,7 @@ async fn a_new_process_that_fails_leaves_the_old_one_serving() {
     drop(download);
     load.end().await;
     ended(old).await;
-    new.signal("TERM");
-    ended(new).await;
+    terminate(new).await;
 }
 
 #[tokio::test]
@@ -403,8 +405,7 @@ async fn what_is_in_maintenance_stays_so_when_a_process_takes_over() {
     assert_eq!(service.status().await["maintenance"][0]["retry_after"], 70);
     assert_eq!(ask(service.admin, "POST /maintenance?state=off").await.0, 200);
     assert_eq!(service.h3().await.get("/bytes/1").await.status, 200);
-    new.signal("TERM");
-    ended(new).await;
+    terminate(new).await;
 }
 
 #[tokio::test]
@@ -423,13 +424,11 @@ async fn networks_stay_denied_when_a_process_takes_over() {
     assert_eq!((&denied[0]["network"], &denied[1]["network"]), (&"198.51.100.0/24".into(), &"2001:db8::/32".into()));
     assert!((3_000..=3_600).contains(&denied[0]["seconds"].as_u64().unwrap()), "{list}");
     assert_eq!(service.status().await["denied_networks"], 2);
-    new.signal("TERM");
-    ended(new).await;
+    terminate(new).await;
     // A restart forgets them.
     let restarted = service.start().await;
     assert_eq!(service.status().await["denied_networks"], 0);
-    restarted.signal("TERM");
-    ended(restarted).await;
+    terminate(restarted).await;
 }
 
 #[tokio::test]
@@ -442,8 +441,7 @@ async fn an_order_about_http3_holds_when_a_process_takes_over() {
     assert_eq!(service.status().await["http3"], serde_json::json!({ "on": false, "configured": true }));
     assert_eq!(ask(service.admin, "POST /http3?state=on").await.0, 200);
     assert_eq!(service.h3().await.get("/bytes/1").await.status, 200);
-    new.signal("TERM");
-    ended(new).await;
+    terminate(new).await;
 }
 
 /// By SIGUSR2, and the Unix socket is the owner's alone.

@@ -32,8 +32,7 @@ async fn a_download_wakes_its_worker_by_acknowledgements() {
         let down = Way { delay, rate: Some(4_000_000), ..Way::default() };
         let link = Link::between(litequic.address, Faults { down, up: Way { delay, ..Way::default() }, seed: 1 });
         let transport = quinn::TransportConfig::default();
-        let quic = Quic::connect(link.address, "localhost", &litequic.cert_pem, transport).await;
-        let client = Client::over(quic, "localhost").await;
+        let client = Client::connect(link.address, &litequic.cert_pem, transport).await;
         let before = litequic.sum(|worker| worker.wake.metrics.wakes_datagrams.get());
         assert_eq!(client.get("/bytes/1M").await.body.len(), 1_000_000);
         let woken = |worker: &WorkerMetrics| worker.wake.metrics.wakes_datagrams.get();

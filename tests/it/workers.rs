@@ -35,15 +35,14 @@ fn of_each(litequic: &Litequic, read: impl Fn(&WorkerMetrics) -> u64) -> Vec<u64
 async fn connect(litequic: &Litequic, address: SocketAddr) -> Client {
     let mut transport = quinn::TransportConfig::default();
     transport.stream_receive_window(SMALL_WINDOW);
-    Client::over(Quic::connect(address, "localhost", &litequic.cert_pem, transport).await, "localhost").await
+    Client::connect(address, &litequic.cert_pem, transport).await
 }
 
 /// A request, a download in the middle of which the client's port changes, a request.
 async fn go_on_elsewhere(client: &Client) {
     assert_eq!(client.get("/status/204").await.status, 204);
 
-    let mut download = client.open(client.request(Method::GET, "/bytes/200k")).await;
-    download.finish().await.unwrap();
+    let mut download = client.begin_get("/bytes/200k").await;
     assert_eq!(client::header(&mut download).await.status(), 200);
     let local = client.quic.endpoint.local_addr().unwrap();
     let socket = UdpSocket::bind(SocketAddr::new(local.ip(), 0)).unwrap();

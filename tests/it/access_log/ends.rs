@@ -222,13 +222,10 @@ async fn h2load_and_the_log_agree() {
 async fn chromium_and_the_log_agree() {
     let folder = tempfile::tempdir().unwrap();
     let certificate = make_self_signed(["localhost"]).unwrap();
-    let store = CertificateStore::new(certificate.to_loaded_certificate().unwrap(), []);
-    let origin = origin::demo().await;
-    let url = OriginAddress::Tcp { host: origin.ip().to_string(), port: origin.port() };
-    let mut config = Config::with_defaults(([127, 0, 0, 1], 0).into(), url, "cert".into(), "key".into());
-    config.access_log = everything(&folder);
-    let litequic = Litequic::with_certificates(&config, store, certificate.cert_pem).await;
-    let (address, spki) = (litequic.address, certificate.spki_sha256);
+    let spki = certificate.spki_sha256.clone();
+    let edit = |config: &mut Config| config.access_log = everything(&folder);
+    let litequic = Litequic::showing(&[certificate], origin::demo().await, edit).await;
+    let address = litequic.address;
     let Some(sizes) = spawn_blocking(move || fetched(address, &spki)).await.unwrap() else { return };
     litequic.wait_until_idle().await;
     let lines = lines(litequic, &folder.path().join("access.log")).await;
@@ -239,12 +236,7 @@ async fn chromium_and_the_log_agree() {
 
 /// The lengths of bodies that the browser fetched one after the other before it was closed.
 fn fetched(address: SocketAddr, spki: &str) -> Option<Vec<usize>> {
-    let mut browser = Browser::start(&[
-        "--enable-quic".into(),
-        format!("--origin-to-force-quic-on=localhost:{}", address.port()),
-        format!("--ignore-certificate-errors-spki-list={spki}"),
-        "--host-resolver-rules=MAP localhost 127.0.0.1, MAP * ~NOTFOUND".into(),
-    ])?;
+    let mut browser = Browser::trusting(spki, Some(address.port()), &[])?;
     browser.open(&format!("https://localhost:{}/headers", address.port()));
     browser.wait_for("location.pathname == '/headers' && document.readyState == 'complete'");
     let fetch = |size| {

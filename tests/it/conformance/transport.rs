@@ -309,6 +309,16 @@ pub(super) fn frames() -> Vec<Row> {
     ]
 }
 
+/// Frames `of` streams that are not open, and may not be.
+fn unopened(rule: &'static str, what: &str, of: impl Fn(u64) -> Vec<u8>) -> [Row; 3] {
+    [
+        ("on a send-only stream that is not open", rule, UNOPENED, STREAM_STATE_ERROR),
+        ("on a stream of litequic's that is not open", rule, UNOPENED_BIDIRECTIONAL, STREAM_STATE_ERROR),
+        ("beyond the limit of streams", "9000 §4.6", 4 * 100_000, STREAM_LIMIT_ERROR),
+    ]
+    .map(|(place, rule, id, expected)| Row::frames(rule, format!("{what} {place}"), of(id), expected))
+}
+
 pub(super) fn streams() -> Vec<Row> {
     let mut rows = Vec::new();
     let data = |id| stream(id, 0, b"x", false);
@@ -318,59 +328,17 @@ pub(super) fn streams() -> Vec<Row> {
         ("9000 §19.13", "STREAM_DATA_BLOCKED", Box::new(|id| frame(0x15, &[id, 0]))),
     ] {
         rows.push(Row::frames(rule, format!("{what} on a send-only stream"), of(CONTROL), STREAM_STATE_ERROR));
-        rows.push(Row::frames(
-            rule,
-            format!("{what} on a send-only stream that is not open"),
-            of(UNOPENED),
-            STREAM_STATE_ERROR,
-        ));
-        rows.push(Row::frames(
-            rule,
-            format!("{what} on a stream of litequic's that is not open"),
-            of(UNOPENED_BIDIRECTIONAL),
-            STREAM_STATE_ERROR,
-        ));
-        rows.push(Row::frames(
-            "9000 §4.6",
-            format!("{what} beyond the limit of streams"),
-            of(4 * 100_000),
-            STREAM_LIMIT_ERROR,
-        ));
-        rows.push(Row::frames(
-            "9000 §4.6",
-            format!("{what} beyond the limit of streams one way"),
-            of(4 * 100_000 + 2),
-            STREAM_LIMIT_ERROR,
-        ));
+        rows.extend(unopened(rule, what, &of));
+        let one_way = format!("{what} beyond the limit of streams one way");
+        rows.push(Row::frames("9000 §4.6", one_way, of(4 * 100_000 + 2), STREAM_LIMIT_ERROR));
     }
     for (rule, what, kind) in [("9000 §19.5", "STOP_SENDING", 0x05), ("9000 §19.10", "MAX_STREAM_DATA", 0x11)] {
         let of = |id| frame(kind, &[id, 0]);
         let ended = [stream(RECEIVE_ONLY, 0, &[0x21, 0], true), of(RECEIVE_ONLY)].concat();
         rows.push(Row::frames(rule, format!("{what} on a receive-only stream"), of(RECEIVE_ONLY), STREAM_STATE_ERROR));
-        rows.push(Row::frames(
-            rule,
-            format!("{what} on a receive-only stream that has ended"),
-            ended,
-            STREAM_STATE_ERROR,
-        ));
-        rows.push(Row::frames(
-            rule,
-            format!("{what} on a send-only stream that is not open"),
-            of(UNOPENED),
-            STREAM_STATE_ERROR,
-        ));
-        rows.push(Row::frames(
-            rule,
-            format!("{what} on a stream of litequic's that is not open"),
-            of(UNOPENED_BIDIRECTIONAL),
-            STREAM_STATE_ERROR,
-        ));
-        rows.push(Row::frames(
-            "9000 §4.6",
-            format!("{what} beyond the limit of streams"),
-            of(4 * 100_000),
-            STREAM_LIMIT_ERROR,
-        ));
+        let has_ended = format!("{what} on a receive-only stream that has ended");
+        rows.push(Row::frames(rule, has_ended, ended, STREAM_STATE_ERROR));
+        rows.extend(unopened(rule, what, of));
     }
     let ends_at_11 = stream(0, 10, b"x", true);
     let sizes = [

@@ -49,14 +49,7 @@ async fn request_trailers_lose_fields_of_rules_and_of_litequic() {
             // TE belongs to an HTTP/1.1 connection, as in Connection.
             let fields = if protocol == Protocol::Http1 { &fields[1..] } else { &fields };
             let request = Request::with_trailers("/", fields, &trailers.map(|name| (name, "1")));
-            let answered = async {
-                let mut peer = origin.accept_request().await;
-                let body = peer.until("\r\n\r\n").await;
-                peer.say("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").await;
-                body
-            };
-            let (answer, body) = tokio::join!(request.ask(&litequic, protocol), answered);
-            assert_eq!(answer.map(|(status, _)| status), Some(200), "{protocol:?}");
+            let body = request.body_at(&origin, &litequic, protocol).await;
             let (chunks, section) = body.split_once("0\r\n").unwrap();
             assert!(chunks.contains("abc"), "{body}");
             let mut found: Vec<_> = section.lines().filter(|line| !line.is_empty()).collect();
@@ -104,14 +97,7 @@ async fn trailers_with_invalid_names_or_values_are_malformed() {
     // HTTP/1.1 cuts the blanks off.
     let (origin, litequic) = Script::behind_litequic(|_| {}).await;
     let request = Request::with_trailers("/", &[("trailer", "x")], &[("x", " 1 \t")]);
-    let answered = async {
-        let mut peer = origin.accept_request().await;
-        let body = peer.until("\r\n\r\n").await;
-        peer.say("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
-        body
-    };
-    let (answer, body) = tokio::join!(request.ask(&litequic, Protocol::Http1), answered);
-    assert_eq!(answer.map(|(status, _)| status), Some(200));
+    let body = request.body_at(&origin, &litequic, Protocol::Http1).await;
     assert!(body.ends_with("0\r\nx: 1\r\n\r\n"), "{body}");
     litequic.stop().await;
 }

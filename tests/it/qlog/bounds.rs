@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::upgrade::Service;
-use http::Method;
 
 /// Bytes of one download.
 const PART: usize = 10_000_000;
@@ -68,8 +67,7 @@ async fn an_upgrade_ends_no_log() {
     let service = Service::new().await;
     let old = service.start().await;
     let client = service.h3().await;
-    let mut stream = client.open(client.request(Method::GET, "/drip/100/50")).await;
-    stream.finish().await.unwrap();
+    let mut stream = client.begin_get("/drip/100/50").await;
     client::header(&mut stream).await;
     let recording = Recording::by(service.admin, "127.0.0.1", &["--seconds", "60"]);
     recording.is_in_force("open connections").await;

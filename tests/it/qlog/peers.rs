@@ -159,14 +159,10 @@ async fn a_log_of_curl_has_its_packets() {
 async fn a_log_of_chromium_has_its_packets() {
     let Some(chromium) = needs::program("chromium") else { return };
     let certificate = make_self_signed(["localhost"]).unwrap();
-    let store = CertificateStore::new(certificate.to_loaded_certificate().unwrap(), []);
-    let demo = origin::demo().await;
-    let url = OriginAddress::Tcp { host: demo.ip().to_string(), port: demo.port() };
-    let mut config = Config::with_defaults(([127, 0, 0, 1], 0).into(), url, "cert".into(), "key".into());
-    edit(&mut config);
-    let litequic = Litequic::with_certificates(&config, store, certificate.cert_pem).await;
+    let spki = certificate.spki_sha256.clone();
+    let litequic = Litequic::showing(&[certificate], origin::demo().await, edit).await;
     let recording = Recording::of_next(&litequic, &["--seconds", "20"]).await;
-    let (port, spki) = (litequic.address.port(), certificate.spki_sha256);
+    let port = litequic.address.port();
     let see = move || crate::browser::see_the_page(Command::new(chromium), port, &spki, &[]);
     spawn_blocking(see).await.unwrap();
     let log = recording.log().await;

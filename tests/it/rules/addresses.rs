@@ -131,8 +131,7 @@ async fn ipv6_clients_and_mapped_ones_are_told_apart() {
         let litequic = Litequic::with_config(&config).await;
         for (host, status) in [("127.0.0.1", by_ipv4), ("[::1]", by_ipv6)] {
             let address = format!("{host}:{}", litequic.address.port()).parse().unwrap();
-            let quic = Quic::connect(address, "localhost", &litequic.cert_pem, quinn::TransportConfig::default()).await;
-            let client = Client::over(quic, "localhost").await;
+            let client = Client::connect(address, &litequic.cert_pem, quinn::TransportConfig::default()).await;
             assert_eq!(client.get("/").await.status, status, "{rule} {host}");
         }
         litequic.stop().await;

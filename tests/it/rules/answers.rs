@@ -78,8 +78,7 @@ async fn a_routes_own_timeouts_hold_in_place_of_the_general_ones() {
     assert_eq!(client.get("/slow/301").await.status, 200);
     assert_eq!(litequic.sum(|worker| worker.proxy.timeout_response_header.get()), 1);
 
-    let mut stream = client.open(client.request(Method::GET, "/drip/1000/50")).await;
-    stream.finish().await.unwrap();
+    let mut stream = client.begin_get("/drip/1000/50").await;
     assert_eq!(client::header(&mut stream).await.status(), 200);
     while let Ok(Some(_)) = within("the body", stream.recv_data()).await {}
     litequic.wait_until("timeout_request = 1", |worker| worker.proxy.timeout_request.get(), |count| count == 1).await;
@@ -92,8 +91,7 @@ async fn a_response_that_stalls_longer_than_its_route_allows_is_reset() {
     let text = "routes = [{ origin = \"origin\", timeouts = { response_body = \"100ms\" } }]";
     let litequic = started(script.address, text).await;
     let client = Client::to(&litequic).await;
-    let mut stream = client.open(client.request(Method::GET, "/")).await;
-    stream.finish().await.unwrap();
+    let mut stream = client.begin_get("/").await;
     let mut peer = script.accept_request().await;
     peer.say("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n12345").await;
     while let Ok(Some(_)) = within("the body", stream.recv_data()).await {}

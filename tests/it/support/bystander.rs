@@ -1,6 +1,6 @@
 //! A client that is served while another meets a limit or a timeout, and litequic before the origins of both.
 
-use super::prelude::*;
+use super::{prelude::*, proxy::tcp};
 use litequic_config::RouteTarget;
 use quinn::VarInt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -60,10 +60,6 @@ impl Bystander {
         self.enough.store(true, Relaxed);
         within("the bystander's end", self.asking).await.unwrap();
     }
-}
-
-fn tcp(address: SocketAddr) -> OriginAddress {
-    OriginAddress::Tcp { host: address.ip().to_string(), port: address.port() }
 }
 
 /// Starts litequic as `edit` wants it before `origin`, has `bite` meet a limit while a bystander is served, and checks

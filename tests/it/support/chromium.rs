@@ -74,6 +74,18 @@ impl Browser {
         Some(browser)
     }
 
+    /// The same for a server at localhost whose key has the fingerprint `spki`, over QUIC alone to the port `quic`, or
+    /// over TCP alone.
+    pub(crate) fn trusting(spki: &str, quic: Option<u16>, more: &[String]) -> Option<Self> {
+        let mut arguments = match quic {
+            Some(port) => vec!["--enable-quic".to_owned(), format!("--origin-to-force-quic-on=localhost:{port}")],
+            None => vec!["--disable-quic".to_owned()],
+        };
+        arguments.push(format!("--ignore-certificate-errors-spki-list={spki}"));
+        arguments.push("--host-resolver-rules=MAP localhost 127.0.0.1, MAP * ~NOTFOUND".to_owned());
+        Self::start(&[&arguments, more].concat())
+    }
+
     /// Goes to `url`.
     pub(crate) fn open(&mut self, url: &str) {
         let answer = self.call("Page.navigate", &json!({ "url": url }));

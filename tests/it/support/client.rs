@@ -306,10 +306,14 @@ impl Client {
         Self::over(Quic::to(litequic).await, "localhost").await
     }
 
-    /// The same, with QUIC's settings.
+    /// Connects to `address` as `localhost`, and trusts `cert_pem` alone.
+    pub(crate) async fn connect(address: SocketAddr, cert_pem: &str, transport: quinn::TransportConfig) -> Self {
+        Self::over(Quic::connect(address, "localhost", cert_pem, transport).await, "localhost").await
+    }
+
+    /// Connects to `litequic` with QUIC's settings.
     pub(crate) async fn with_transport(litequic: &Litequic, transport: quinn::TransportConfig) -> Self {
-        let quic = Quic::connect(litequic.address, "localhost", &litequic.cert_pem, transport).await;
-        Self::over(quic, "localhost").await
+        Self::connect(litequic.address, &litequic.cert_pem, transport).await
     }
 
     /// Speaks HTTP/3 over `quic`, to which requests name `host`.
@@ -329,6 +333,13 @@ impl Client {
     /// Sends a request's header and leaves its stream open.
     pub(crate) async fn open(&self, request: http::request::Builder) -> Stream {
         within("a stream", self.requests.clone().send_request(request.body(()).unwrap())).await.unwrap()
+    }
+
+    /// Sends a GET, whose response is to be read.
+    pub(crate) async fn begin_get(&self, path: &str) -> Stream {
+        let mut stream = self.open(self.request(Method::GET, path)).await;
+        stream.finish().await.unwrap();
+        stream
     }
 
     /// Sends a whole request and returns the whole response.

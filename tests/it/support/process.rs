@@ -126,6 +126,12 @@ pub(crate) fn without(what: &str, command: &Command) -> Option<Command> {
     Some(python)
 }
 
+/// Writes `made` into `folder` as `tls.crt` and `tls.key`.
+pub(crate) fn write_certificate(folder: impl AsRef<Path>, made: &SelfSigned) {
+    fs::write(folder.as_ref().join("tls.crt"), &made.cert_pem).unwrap();
+    fs::write(folder.as_ref().join("tls.key"), &made.key_pem).unwrap();
+}
+
 /// Runs `litequic` with `arguments` to its end.
 pub(crate) fn litequic<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Ended {
     Process::spawn(command(arguments)).end()

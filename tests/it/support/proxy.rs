@@ -29,6 +29,16 @@ pub(crate) struct Litequic {
     ended: JoinHandle<Result<(), WorkerDied>>,
 }
 
+/// A configuration with all defaults, for a free port of 127.0.0.1 before the origin at `origin`.
+pub(crate) fn config_before(origin: SocketAddr) -> Config {
+    Config::with_defaults((Ipv4Addr::LOCALHOST, 0).into(), tcp(origin), "cert".into(), "key".into())
+}
+
+/// The origin at `address`, as a configuration has it.
+pub(crate) fn tcp(address: SocketAddr) -> OriginAddress {
+    OriginAddress::Tcp { host: address.ip().to_string(), port: address.port() }
+}
+
 /// Changes nothing.
 pub(crate) fn defaults(_: &mut Config) {}
 
@@ -56,10 +66,22 @@ impl Litequic {
         Self::with_options(&Self::config(origin, edit), options).await
     }
 
+    /// Starts it before the origin at `origin` with what is the default elsewhere, too, after `edit` has changed what it
+    /// likes. It has `certificates`, of which the first is for clients that name no host.
+    pub(crate) async fn showing(
+        certificates: &[SelfSigned],
+        origin: SocketAddr,
+        edit: impl FnOnce(&mut Config),
+    ) -> Self {
+        let mut config = config_before(origin);
+        edit(&mut config);
+        let mut loaded = certificates.iter().map(|made| made.to_loaded_certificate().unwrap());
+        let store = CertificateStore::new(loaded.next().unwrap(), loaded);
+        Self::with_certificates(&config, store, certificates[0].cert_pem.clone()).await
+    }
+
     fn config(origin: SocketAddr, edit: impl FnOnce(&mut Config)) -> Config {
-        let host = origin.ip().to_string();
-        let origin = OriginAddress::Tcp { host, port: origin.port() };
-        let mut config = Config::with_defaults((Ipv4Addr::LOCALHOST, 0).into(), origin, "cert".into(), "key".into());
+        let mut config = config_before(origin);
         config.listen.workers = WorkerCount::Count(NonZeroU16::MIN);
         // All clients of a test are at one address.
         config.sources.exempt = ["0.0.0.0/0", "::/0"].map(|all| all.parse().unwrap()).into();

@@ -6,6 +6,7 @@ use crate::support::{
     collector::Collector,
     origin::closed_port,
     prelude::*,
+    proxy::tcp,
     tunnel::{self, websocket},
 };
 use futures_util::{SinkExt, StreamExt};
@@ -178,8 +179,7 @@ async fn an_authorization_request_is_a_span_of_its_request() {
     let litequic = tracing(script.address, &collector, |config| {
         let decides = Auth { origin: "decider".into(), path: "/auth".into(), ..Auth::default() };
         config.routes[0].auth = Some(decides);
-        let (host, port) = (decider.address.ip().to_string(), decider.address.port());
-        config.origins.insert("decider".into(), OriginConfig::new(OriginAddress::Tcp { host, port }));
+        config.origins.insert("decider".into(), OriginConfig::new(tcp(decider.address)));
     })
     .await;
     let client = Client::to(&litequic).await;

@@ -22,8 +22,7 @@ impl Running {
     fn start(origin: SocketAddr, traces: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let made = make_self_signed(["localhost"]).unwrap();
-        fs::write(folder.path().join("tls.crt"), &made.cert_pem).unwrap();
-        fs::write(folder.path().join("tls.key"), &made.key_pem).unwrap();
+        write_certificate(folder.path(), &made);
         let local = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let (admin, tcp, udp) = (local(free_tcp_port()), local(free_tcp_port()), local(free_udp_port()));
         let base = format!(

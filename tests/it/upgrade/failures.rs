@@ -1,6 +1,6 @@
 //! Failures of a process that takes over, and what the running one does about them.
 
-use super::{Download, Load, PATIENCE, Service, ended};
+use super::{Download, Load, PATIENCE, Service, ended, terminate};
 use crate::support::{prelude::*, process};
 
 /// With its sockets in the groups: what it hangs at, the token, is read after them.
@@ -38,8 +38,7 @@ async fn a_process_that_hangs_is_killed_and_the_next_one_takes_over() {
     load.goes_on(6).await;
     load.end().await;
     ended(old).await;
-    new.signal("TERM");
-    ended(new).await;
+    terminate(new).await;
 }
 
 /// The kernel's hash alone spreads datagrams over the old process' sockets: it must not get more of them.
@@ -67,6 +66,5 @@ async fn without_kernel_steering_a_successor_leaves_the_predecessor_alone() {
     assert!(!download.read_to(usize::MAX).await);
     drop(download);
     load.end().await;
-    old.signal("TERM");
-    ended(old).await;
+    terminate(old).await;
 }

@@ -1,6 +1,6 @@
 //! Which program an upgrade starts: the one that was started, by the name that it was started by.
 
-use super::{PATIENCE, Service, ended};
+use super::{PATIENCE, Service, ended, terminate};
 use crate::support::{prelude::*, process::litequic_program};
 use std::os::unix::{fs::symlink, process::CommandExt};
 
@@ -135,8 +135,7 @@ async fn a_missing_successor_program_is_reported_and_the_process_continues() {
     });
     let process = process.await.unwrap();
     assert_eq!(service.status().await["generation"], 0);
-    process.signal("TERM");
-    ended(process).await;
+    terminate(process).await;
 }
 
 /// `handover` is in the configuration, and an operator starts a second process by mistake.

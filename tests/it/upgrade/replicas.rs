@@ -4,6 +4,7 @@
 use super::{
     Service, ended,
     resets::{Observer, short},
+    terminate,
 };
 use crate::{
     resumption::{Browser, tcp_handshake},
@@ -38,13 +39,11 @@ async fn sessions_resume_at_the_process_that_took_over() {
         let next = service.start().await;
         ended(new).await;
         assert_eq!(connect(1).await, HandshakeKind::Resumed);
-        next.signal("TERM");
-        ended(next).await;
+        terminate(next).await;
         let restarted = service.start().await;
         let then = if secret_file { HandshakeKind::Resumed } else { HandshakeKind::Full };
         assert_eq!(connect(if secret_file { 1 } else { 2 }).await, then);
-        restarted.signal("TERM");
-        ended(restarted).await;
+        terminate(restarted).await;
     }
 }
 
@@ -68,17 +67,14 @@ async fn a_process_that_takes_over_keeps_the_reset_tokens_of_its_predecessor() {
         "{}",
         new.stderr()
     );
-    new.signal("TERM");
-    ended(new).await;
+    terminate(new).await;
 
     let restarted = service.start().await;
     let second = token().await;
     assert_ne!(second, first);
-    restarted.signal("TERM");
-    ended(restarted).await;
+    terminate(restarted).await;
     service.edit("\"two\"", "\"one\"");
     let restarted = service.start().await;
     assert_eq!(token().await, first);
-    restarted.signal("TERM");
-    ended(restarted).await;
+    terminate(restarted).await;
 }

@@ -1,7 +1,7 @@
 //! Stateless resets while two processes have connections on one address: neither sends one for a connection ID of the
 //! other's, as an observer of it could end that connection (RFC 9000 §21.11).
 
-use super::{Download, Service, ended};
+use super::{Download, Service, ended, terminate};
 use crate::support::prelude::*;
 use quinn::udp::{Transmit, UdpSocketState};
 use tokio::{io::Interest, net::UdpSocket};
@@ -91,6 +91,5 @@ async fn a_process_resets_no_connection_of_another_that_runs() {
     service.until("older_processes", 0).await;
     // Now the connection is gone, and its client has to learn it.
     assert_ne!(of_old[0], observer.token_for(short(0, 2)).await);
-    new.signal("TERM");
-    ended(new).await;
+    terminate(new).await;
 }

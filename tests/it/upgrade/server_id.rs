@@ -1,7 +1,7 @@
 //! An upgrade of a process whose connection IDs have a server ID: its connections go on if the next one has the same
 //! layout, and it stays if not.
 
-use super::{Download, PATIENCE, Service, ended};
+use super::{Download, PATIENCE, Service, ended, terminate};
 use crate::support::process::Process;
 use tokio::task::spawn_blocking;
 
@@ -27,8 +27,7 @@ async fn connections_survive_an_upgrade_that_changes_the_server_id() {
         ended(old).await;
         Download::begin(&service, 1000).await.read_to(usize::MAX).await;
         assert_eq!(service.status().await["server_id"]["id"], "0x0103");
-        new.signal("TERM");
-        ended(new).await;
+        terminate(new).await;
         service.edit(&after, "");
     }
 }
@@ -59,8 +58,7 @@ async fn a_process_whose_server_id_has_another_layout_does_not_take_over() {
         assert!(refused.stderr.contains(&problem), "{refused:?}");
         assert!(!download.read_to(usize::MAX).await);
         assert_eq!(service.status().await["generation"], 0);
-        old.signal("TERM");
-        ended(old).await;
+        terminate(old).await;
         service.edit(&second_line, "[listen]\nudp");
     }
 }

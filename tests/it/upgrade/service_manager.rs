@@ -1,6 +1,6 @@
 //! What a service manager passes and receives: sd_listen_fds(3) and sd_notify(3), without one.
 
-use super::{Download, Service, ended};
+use super::{Download, Service, ended, terminate};
 use crate::support::{prelude::*, process::litequic_program};
 use std::{
     net::{TcpListener, UdpSocket},
@@ -123,8 +123,7 @@ async fn a_service_manager_that_reads_nothing_holds_nothing_up() {
     });
     let process = process.await.unwrap();
     assert_eq!(service.status().await["phase"], "ready");
-    process.signal("TERM");
-    ended(process).await;
+    terminate(process).await;
 }
 
 /// Starts litequic with `socket` as the one that a service manager passes. Its number is 3, after the shell has moved
@@ -159,8 +158,7 @@ async fn sockets_that_are_passed_are_served() {
         if !tcp {
             assert_eq!(service.status().await["workers"].as_array().unwrap().len(), 1);
         }
-        process.signal("TERM");
-        ended(process).await;
+        terminate(process).await;
     }
 }
 
@@ -175,8 +173,7 @@ async fn a_socket_that_no_key_names_is_said_and_others_serve() {
     });
     let process = process.await.unwrap();
     assert_eq!(super::one_by_h3(&service).await, 1);
-    process.signal("TERM");
-    ended(process).await;
+    terminate(process).await;
 }
 
 /// Highest exposure that systemd-analyze may find, in tenths, of 100: as in packaging/verify/systemd.sh.

@@ -1,6 +1,6 @@
 //! Spans of the requests that a process finishes while another takes over, and while it ends.
 
-use super::{Load, Service, ended};
+use super::{Load, Service, ended, terminate};
 use crate::support::collector::Collector;
 use std::sync::Arc;
 
@@ -25,8 +25,7 @@ async fn all_finished_requests_have_spans_after_upgrades_and_a_drain() {
         ended(process).await;
     }
     let answered = load.end().await;
-    newest.signal("TERM");
-    ended(newest).await;
+    terminate(newest).await;
     let spans = collector.all();
     let (servers, clients): (Vec<_>, Vec<_>) = spans.iter().partition(|span| span.is_server);
     let answered_spans = servers.iter().filter(|span| span.get("http.response.status_code") == "200").count();

@@ -341,17 +341,26 @@ fn begin(attack: Attack, shared: &Rc<Shared>) -> Result<()> {
         }
     };
     let (alone, with_streams) = (sources.divide(CONNECTIONS_H1, 1), sources.divide(CONNECTIONS, STREAMS));
+    macro_rules! over_each {
+        ($h1:expr, $h2:expr, $h3:expr) => {{
+            each(alone, &|attacker| drop(spawn_local(attacker.again_and_again($h1))));
+            each(with_streams, &|attacker| drop(spawn_local(attacker.again_and_again($h2))));
+            each(with_streams, &|attacker| drop(spawn_local(attacker.again_and_again($h3))));
+        }};
+    }
     let upload = |slow: SlowUpload| {
-        each(alone, &|attacker| drop(spawn_local(attacker.again_and_again(move |one| tcp::upload_h1(one, slow)))));
-        each(with_streams, &|attacker| {
-            drop(spawn_local(attacker.again_and_again(move |one| tcp::upload_h2(one, slow))))
-        });
-        each(with_streams, &|attacker| drop(spawn_local(attacker.again_and_again(move |one| quic::upload(one, slow)))));
+        over_each!(
+            move |one| tcp::upload_h1(one, slow),
+            move |one| tcp::upload_h2(one, slow),
+            move |one| quic::upload(one, slow)
+        );
     };
     let wait_for = |ask: Ask| {
-        each(alone, &|attacker| drop(spawn_local(attacker.again_and_again(move |one| tcp::wait_h1(one, ask)))));
-        each(with_streams, &|attacker| drop(spawn_local(attacker.again_and_again(move |one| tcp::wait_h2(one, ask)))));
-        each(with_streams, &|attacker| drop(spawn_local(attacker.again_and_again(move |one| quic::wait(one, ask)))));
+        over_each!(
+            move |one| tcp::wait_h1(one, ask),
+            move |one| tcp::wait_h2(one, ask),
+            move |one| quic::wait(one, ask)
+        );
     };
     match attack {
         Attack::SilentTcp => drop(spawn_local(tcp::silent(Rc::clone(shared), to))),
@@ -365,16 +374,8 @@ fn begin(attack: Attack, shared: &Rc<Shared>) -> Result<()> {
         Attack::SlowUploads => upload(ENDLESS),
         Attack::UnknownUploads => upload(UNKNOWN),
         Attack::EndingUploads => upload(ENDING),
-        Attack::SlowReaders => {
-            each(alone, &|attacker| drop(spawn_local(attacker.again_and_again(tcp::unread_h1))));
-            each(with_streams, &|attacker| drop(spawn_local(attacker.again_and_again(tcp::unread_h2))));
-            each(with_streams, &|attacker| drop(spawn_local(attacker.again_and_again(quic::unread))));
-        }
-        Attack::SlowWindows => {
-            each(alone, &|attacker| drop(spawn_local(attacker.again_and_again(tcp::slow_h1))));
-            each(with_streams, &|attacker| drop(spawn_local(attacker.again_and_again(tcp::slow_h2))));
-            each(with_streams, &|attacker| drop(spawn_local(attacker.again_and_again(quic::slow))));
-        }
+        Attack::SlowReaders => over_each!(tcp::unread_h1, tcp::unread_h2, quic::unread),
+        Attack::SlowWindows => over_each!(tcp::slow_h1, tcp::slow_h2, quic::slow),
         Attack::EventStreams => wait_for(Ask::Events),
         Attack::SlowEndpoint => wait_for(Ask::Late(LATE)),
         Attack::Resets => {

@@ -117,23 +117,8 @@ fn trial(attack: Option<Attack>, seconds: f64) -> Trial {
 pub(super) fn case(attack: Option<Attack>) -> Case {
     // Of an attack on the status port, the answers of that port count.
     let primary = if attack == Some(Attack::SilentProbes) { "served_status" } else { "served" };
-    Case {
-        name: attack.map_or(ALONE, Attack::name).to_owned(),
-        load: attack.map_or_else(|| "the honest client alone".to_owned(), Attack::about),
-        per: Per::Request,
-        primary: primary.to_owned(),
-        judged: Vec::new(),
-        saturated: false,
-        group: "attacks".to_owned(),
-        drawn: Vec::new(),
-        x: None,
-        y: None,
-        path: None,
-        beside: None,
-        bounds: Vec::new(),
-        conforms_to: None,
-        also_to: None,
-    }
+    let load = attack.map_or_else(|| "the honest client alone".to_owned(), Attack::about);
+    super::case("attacks", attack.map_or(ALONE, Attack::name).to_owned(), load, Per::Request, primary)
 }
 
 /// Bytes: a number, or one with K, M or G behind it (1024).

@@ -5,7 +5,7 @@ use super::{Options, attacks::perform};
 use crate::{
     bench::{Act, Assault, Lab, Trial, h2load::Burst},
     http::Http,
-    report::{Case, Per},
+    report::Per,
 };
 use anyhow::{Result, bail};
 
@@ -81,23 +81,9 @@ fn trial(burst: Burst) -> Trial {
     let Burst { protocol, connections, streams, .. } = burst;
     let is_late = burst.path.starts_with("/w");
     let origin = if is_late { format!(", an origin that takes {} s", LATE / 1_000) } else { String::new() };
-    let case = Case {
-        name: format!("{}, {connections} × {streams}{origin}", protocol.name()),
-        load: burst.describe(),
-        per: Per::Request,
-        primary: "answered".to_owned(),
-        judged: Vec::new(),
-        saturated: false,
-        group: if is_late { "a slow origin" } else { protocol.name() }.to_owned(),
-        drawn: Vec::new(),
-        x: None,
-        y: None,
-        path: None,
-        beside: None,
-        bounds: Vec::new(),
-        conforms_to: None,
-        also_to: None,
-    };
+    let name = format!("{}, {connections} × {streams}{origin}", protocol.name());
+    let group = if is_late { "a slow origin" } else { protocol.name() };
+    let case = super::case(group, name, burst.describe(), Per::Request, "answered");
     Trial { case, act: Act::Burst(burst), descriptors: super::attacks::DESCRIPTORS }
 }
 

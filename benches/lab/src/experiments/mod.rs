@@ -408,15 +408,15 @@ const LONG: f64 = 20.0; // seconds
 /// A quick load that is cut: seconds, and those of its beginning.
 const QUICK_CUT: (f64, f64) = (1.2, 0.6);
 
-/// A task that measures CPU of H3 proxies and the H1 ceiling, one worker each; experiments change what they want else.
-fn task(group: &str, name: &str, per: Per, saturated: bool, load: Load) -> Task {
-    let case = Case {
-        name: format!("{group}, {name}"),
-        load: load.describe(),
+/// A case of a group with a load in words, in which contenders are compared by the figure `primary`.
+fn case(group: &str, name: String, load: String, per: Per, primary: &str) -> Case {
+    Case {
+        name,
+        load,
         per,
-        primary: "cpu".to_owned(),
+        primary: primary.to_owned(),
         judged: Vec::new(),
-        saturated,
+        saturated: false,
         group: group.to_owned(),
         drawn: Vec::new(),
         x: None,
@@ -426,7 +426,12 @@ fn task(group: &str, name: &str, per: Per, saturated: bool, load: Load) -> Task 
         bounds: Vec::new(),
         conforms_to: None,
         also_to: None,
-    };
+    }
+}
+
+/// A task that measures CPU of H3 proxies and the H1 ceiling, one worker each; experiments change what they want else.
+fn task(group: &str, name: &str, per: Per, saturated: bool, load: Load) -> Task {
+    let case = Case { saturated, ..case(group, format!("{group}, {name}"), load.describe(), per, "cpu") };
     Task {
         case,
         load,

@@ -67,8 +67,11 @@ fn table(results: &Results, case: &Case) -> String {
         .filter(|run| run.counts && run.case == case.name)
         .flat_map(|run| run.figures.keys().map(String::as_str))
         .collect();
-    let others: Vec<&str> =
-        SHOWN.into_iter().filter(|figure| present.contains(figure) && *figure != case.primary).collect();
+    let others: Vec<&str> = SHOWN
+        .into_iter()
+        .map(|(figure, _)| figure)
+        .filter(|figure| present.contains(figure) && *figure != case.primary)
+        .collect();
     let titles: Vec<String> = others.iter().map(|figure| title(figure, case.per)).collect();
     let references = results.references(case);
     let columns: Vec<String> = references.iter().map(|reference| format!("to {reference}")).chain(titles).collect();

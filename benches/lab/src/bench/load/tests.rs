@@ -13,6 +13,24 @@ fn load(generator: Generator) -> Load {
     Load { kind: Kind::Download, body: 100_000_000, connections: 4, streams: 1, amount, generator, resume: false }
 }
 
+fn target(address: &str) -> Target<'_> {
+    Target {
+        address,
+        kind: contender::Kind::H3,
+        front: Http::Three,
+        group: None,
+        spki: "",
+        certificate: Path::new(""),
+        path: "/",
+        over_a_path: false,
+        mark: None,
+        meter: None,
+        count: false,
+        crc32: None,
+        upload: Path::new(""),
+    }
+}
+
 #[test]
 fn h2loads_text_is_read() {
     let outcome = load(Generator::H2load).outcome(contender::Kind::H3, false, H2LOAD).unwrap();
@@ -46,21 +64,7 @@ fn what_failed_is_counted_where_a_load_counts_it() {
 
 #[test]
 fn a_mix_requests_its_paths_in_turn() {
-    let target = Target {
-        address: "127.0.0.1:443",
-        kind: contender::Kind::H3,
-        front: Http::Three,
-        group: None,
-        spki: "",
-        certificate: Path::new(""),
-        path: "/",
-        over_a_path: false,
-        mark: None,
-        meter: None,
-        count: false,
-        crc32: None,
-        upload: Path::new(""),
-    };
+    let target = target("127.0.0.1:443");
     let mix = load(Generator::Mix(vec!["/a".to_owned(), "/b".to_owned()]));
     let command = mix.command(&target, Path::new(""), Some(Path::new("h2load"))).unwrap().join(" ");
     assert!(command.starts_with("h2load --h3 -t1 -c4 -m1 -n4 "), "{command}");
@@ -116,21 +120,8 @@ fn a_contender_is_left_out_beyond_what_it_bears_and_only_there() {
 
 #[test]
 fn the_own_generator_is_told_everything_and_warms_up_with_nothing() {
-    let target = Target {
-        address: "127.0.0.1:443",
-        kind: contender::Kind::H3,
-        front: Http::Three,
-        group: None,
-        spki: "",
-        certificate: Path::new("/c"),
-        path: "/b100000000",
-        over_a_path: false,
-        mark: None,
-        meter: None,
-        count: false,
-        crc32: Some(0xff),
-        upload: Path::new("/u"),
-    };
+    let (certificate, upload) = (Path::new("/c"), Path::new("/u"));
+    let target = Target { certificate, path: "/b100000000", crc32: Some(0xff), upload, ..target("127.0.0.1:443") };
     let command = load(Generator::own("10")).command(&target, Path::new("/lab"), None).unwrap().join(" ");
     assert_eq!(
         command,
@@ -162,21 +153,7 @@ fn the_own_generator_is_told_everything_and_warms_up_with_nothing() {
 
 #[test]
 fn without_h2load_its_cases_say_so() {
-    let target = Target {
-        address: "",
-        kind: contender::Kind::H3,
-        front: Http::Three,
-        group: None,
-        spki: "",
-        certificate: Path::new(""),
-        path: "/",
-        over_a_path: false,
-        mark: None,
-        meter: None,
-        count: false,
-        crc32: None,
-        upload: Path::new(""),
-    };
+    let target = target("");
     let error = load(Generator::H2load).command(&target, Path::new(""), None).unwrap_err().to_string();
     assert_eq!(error, "h2load is not installed");
 }

@@ -411,11 +411,12 @@ impl CongestionController for Controller {
         match (&mut self.algorithm, packet_info) {
             (Algorithm::Cubic(cubic), PacketInfo::Cubic { sent }) => {
                 let packet = LostPacket { sent, declared_lost: timestamp };
-                if self.reordering.on_declared_lost(packet) && !persistent {
-                    cubic.on_loss_awaited(lost_bytes);
-                    self.feedback.count_awaited();
-                } else {
-                    self.on_lost(lost_bytes, packet, persistent, timestamp, publisher);
+                match self.reordering.on_declared_lost(packet) {
+                    None if !persistent => {
+                        cubic.on_loss_awaited(lost_bytes);
+                        self.feedback.count_awaited();
+                    }
+                    lost => self.on_lost(lost_bytes, lost.unwrap_or(packet), persistent, timestamp, publisher),
                 }
             }
             (Algorithm::Bbr(inner), PacketInfo::Bbr(info)) => {

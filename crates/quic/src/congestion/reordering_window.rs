@@ -6,8 +6,8 @@ use crate::wire::frame::NumberRange;
 use s2n_quic::provider::congestion_controller::Timestamp;
 use std::{collections::VecDeque, num::NonZeroU64, time::Duration};
 
-/// Missing packets of a path, 24 bytes each. More at once are no reordering: the window is reduced without a wait.
-const MAX_MISSING: usize = 256;
+/// Missing packets of a path, 24 bytes each. More at once are no reordering: the oldest one counts as lost.
+pub(super) const MAX_MISSING: usize = 1024;
 /// Round trips within which a packet that was declared lost counts as late if acknowledged; then it stays lost.
 const MAX_LATE_ROUND_TRIPS: u32 = 4;
 /// Delay of an acknowledgement, in addition to [`MAX_LATE_ROUND_TRIPS`] (max_ack_delay, RFC 9000 §18.2).
@@ -31,6 +31,8 @@ pub(super) struct ReorderingWindow {
     lateness: Option<Duration>,
     /// Packets that were declared lost and have not arrived, in the order of their declaration.
     missing: VecDeque<MissingPacket>,
+    /// Time at which the last missing packet was declared lost that `missing` had no place for.
+    forgotten: Option<Timestamp>,
     /// Number of packets at the front of `missing` for which the window was reduced, or need not be.
     settled: usize,
     /// Reductions since the last late packet.
@@ -52,19 +54,22 @@ struct MissingPacket {
     number: Option<NonZeroU64>,
 }
 
+const _: () = assert!(size_of::<MissingPacket>() <= 24);
+
 impl ReorderingWindow {
-    /// `packet` is declared lost. Returns whether the reduction of the window waits.
-    pub(super) fn on_declared_lost(&mut self, packet: LostPacket) -> bool {
-        let waits = self.lateness.is_some() && self.missing.len() - self.settled < MAX_MISSING;
-        if self.missing.len() >= MAX_MISSING {
-            self.missing.pop_front();
-            self.settled = self.settled.saturating_sub(1);
-        }
+    /// `packet` is declared lost. Returns the packet for which the window must be reduced at once: this one while the
+    /// path keeps the order, and the oldest one if too many are missing.
+    pub(super) fn on_declared_lost(&mut self, packet: LostPacket) -> Option<LostPacket> {
+        let oldest = if self.missing.len() < MAX_MISSING { None } else { self.missing.pop_front() };
+        self.forgotten = oldest.map(|missing| missing.packet.declared_lost).or(self.forgotten);
+        let must_reduce = oldest.filter(|_| self.settled == 0).map(|missing| missing.packet);
+        self.settled -= usize::from(oldest.is_some() && self.settled > 0);
         self.missing.push_back(MissingPacket { packet, number: None });
-        if !waits {
+        if self.lateness.is_none() {
             self.settle_all();
+            return Some(packet);
         }
-        waits
+        must_reduce
     }
 
     /// Sets the number of the packet that was declared lost last.
@@ -85,6 +90,9 @@ impl ReorderingWindow {
         let stay_lost = self.missing.iter().take(self.settled).take_while(stay_lost).count();
         self.missing.drain(..stay_lost);
         self.settled -= stay_lost;
+        if arrived.is_empty() {
+            return false;
+        }
         let (mut late, mut place, settled) = (None, 0, self.settled);
         self.missing.retain(|missing| {
             let is_late = missing.number.is_some_and(|number| arrived.iter().any(|range| range.contains(number.get())));
@@ -110,7 +118,8 @@ impl ReorderingWindow {
 
     /// Whether a packet that was declared lost at `since` or later is missing for longer than `wait`.
     pub(super) fn is_overdue(&self, since: Timestamp, wait: Duration, now: Timestamp) -> bool {
-        self.missing.get(self.first_since(since)).is_some_and(|missing| missing.age(now) >= wait)
+        self.forgotten.is_some_and(|declared_lost| declared_lost >= since)
+            || self.missing.get(self.first_since(since)).is_some_and(|missing| missing.age(now) >= wait)
     }
 
     /// Next packet that is missing for longer than `wait`: the window must be reduced, if not for an earlier one.

@@ -1,6 +1,7 @@
 //! A download over a model of a path that reorders: 300 Mbit/s, 20 ms, with s2n-quic's loss detection (RFC 9002 §6.1).
 
 use super::*;
+use crate::congestion::reordering_window::MAX_MISSING;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Time in which a packet leaves the bottleneck: 300 Mbit/s.
@@ -27,6 +28,10 @@ struct Model {
     travelling: BTreeSet<(Timestamp, u64)>,
     largest: u64,
     declared_lost: u64,
+    /// Packets that the bottleneck's queue holds.
+    queue: u32,
+    /// Packets that arrived.
+    delivered: u64,
     /// Times at which the window became smaller.
     reductions: Vec<Timestamp>,
 }
@@ -43,6 +48,8 @@ impl Model {
             travelling: BTreeSet::new(),
             largest: 0,
             declared_lost: 0,
+            queue: u32::MAX,
+            delivered: 0,
             reductions: Vec::new(),
         }
     }
@@ -69,6 +76,9 @@ impl Model {
         self.next += 1;
         let info = self.path.controller.on_packet_sent(now, 1_200, Some(false), &self.path.rtt, &mut NoPublisher);
         self.in_flight.insert(number, (now, info));
+        if self.free.saturating_duration_since(now) >= PACKET_TIME.saturating_mul(self.queue) {
+            return;
+        }
         self.free = self.free.max(now) + PACKET_TIME;
         match fate(number) {
             Fate::InOrder => self.travelling.insert((self.free + DELAY, number)),
@@ -79,10 +89,11 @@ impl Model {
 
     /// One ACK frame for the packets that arrived since the last one.
     fn acknowledge(&mut self) {
-        let Self { path, in_flight, travelling, largest, declared_lost, .. } = self;
+        let Self { path, in_flight, travelling, largest, declared_lost, delivered, .. } = self;
         let (now, mut bytes, mut newest) = (path.now, 0, None);
         while let Some(&(at, number)) = travelling.first().filter(|packet| packet.0 <= now) {
             travelling.remove(&(at, number));
+            *delivered += 1;
             match in_flight.remove(&number) {
                 Some(packet) => {
                     bytes += 1_200;
@@ -155,4 +166,17 @@ fn a_path_that_keeps_the_order_never_waits_with_a_reduction() {
     let mut model = Model::new();
     model.run(1_000, |number| if number.is_multiple_of(5_000) { Fate::Lost } else { Fate::InOrder });
     assert!(model.declared_lost > 0 && model.reductions.len() as u64 == model.declared_lost);
+}
+
+/// Slow start overflows the queue, by more packets than are remembered. Late packets must not undo that reduction.
+#[test]
+fn late_packets_do_not_hide_an_overflow_of_the_queue() {
+    let mut model = Model { queue: 625, ..Model::new() };
+    model.run(1_500, reorders);
+    assert!(model.declared_lost > MAX_MISSING as u64 + 1_500 / 33, "{}", model.declared_lost);
+    let (delivered, lost) = (model.delivered, model.declared_lost);
+    let sent = model.run(1_000, reorders);
+    let (delivered, lost) = (model.delivered - delivered, model.declared_lost - lost);
+    assert!(delivered > 31_250 * 97 / 100, "{delivered} packets in a second of 31,250");
+    assert!(lost * 100 < sent * 4, "{lost} of {sent} packets were declared lost, where 3 % are late");
 }

@@ -348,19 +348,16 @@ fn begin(attack: Attack, shared: &Rc<Shared>) -> Result<()> {
             each(with_streams, &|attacker| drop(spawn_local(attacker.again_and_again($h3))));
         }};
     }
-    let upload = |slow: SlowUpload| {
-        over_each!(
-            move |one| tcp::upload_h1(one, slow),
-            move |one| tcp::upload_h2(one, slow),
-            move |one| quic::upload(one, slow)
-        );
-    };
+    let upload =
+        |slow: SlowUpload| {
+            over_each!(move |one| tcp::upload_h1(one, slow), move |one| tcp::upload_h2(one, slow), move |one| {
+                quic::upload(one, slow)
+            });
+        };
     let wait_for = |ask: Ask| {
-        over_each!(
-            move |one| tcp::wait_h1(one, ask),
-            move |one| tcp::wait_h2(one, ask),
-            move |one| quic::wait(one, ask)
-        );
+        over_each!(move |one| tcp::wait_h1(one, ask), move |one| tcp::wait_h2(one, ask), move |one| quic::wait(
+            one, ask
+        ));
     };
     match attack {
         Attack::SilentTcp => drop(spawn_local(tcp::silent(Rc::clone(shared), to))),

@@ -192,7 +192,7 @@ const SPLIT: [(&str, &str, &str); 5] = [
 
 /// Configures every timeout of connections and requests, but for QUIC's `idle`.
 fn timeouts(idle: &str) -> String {
-    let short = ["handshake", "request_header", "request_body", "connect", "response_header", "response_body", "send"];
+    let short = ["request_header", "request_body", "connect", "response_header", "response_body", "send"];
     let short: String = short.iter().map(|key| format!("{key} = \"{LIMIT}\"\n")).collect();
     format!("[timeouts]\n{short}idle = \"{idle}\"\n")
 }

@@ -340,7 +340,7 @@ async fn has_lines(path: &Path, lines: usize) {
 /// litequic as a process, its configuration in `folder` with `more` in it.
 fn process(folder: &Path, more: &str) -> (Process, SocketAddr, String) {
     let made = make_self_signed(["localhost"]).unwrap();
-    write_certificate(&folder, &made);
+    write_certificate(folder, &made);
     let udp: SocketAddr = (Ipv4Addr::LOCALHOST, free_udp_port()).into();
     let config = format!(
         "{}listen.udp = \"{udp}\"\nlog.format = \"json\"\n[[certificates]]\ncert = \"tls.crt\"\nkey = \"tls.key\"\n{more}",

@@ -110,11 +110,6 @@ impl Asked {
     }
 }
 
-async fn asked_at(script: &Script) -> Peer {
-    let peer = script.accept_request().await;
-    peer
-}
-
 #[tokio::test]
 async fn chunks_that_are_invalid_with_the_header_are_a_502() {
     for body in ["5\nhello\n0\n\n", "<html>PHP Fatal error</html>\r\n"] {
@@ -143,7 +138,7 @@ async fn what_came_before_a_failure_reaches_the_client() {
         let (script, litequic) = Script::behind_litequic(|_| {}).await;
         for protocol in ALL {
             let mut client = Asked::over(protocol, &litequic).await;
-            let mut peer = asked_at(&script).await;
+            let mut peer = script.accept_request().await;
             peer.say(format!("HTTP/1.1 200 OK\r\n{answer}")).await;
             drop(peer);
             let (status, seen) = client.status().await;
@@ -161,7 +156,7 @@ async fn a_header_without_a_body_yet_and_each_event_leave_at_once() {
     let (script, litequic) = Script::behind_litequic(|_| {}).await;
     for protocol in ALL {
         let mut client = Asked::over(protocol, &litequic).await;
-        let mut peer = asked_at(&script).await;
+        let mut peer = script.accept_request().await;
         peer.say("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n").await;
         let (status, mut seen) = client.status().await;
         assert_eq!(status, 200, "{protocol:?}");

@@ -151,7 +151,7 @@ async fn an_invalid_client_certificate_is_rejected_even_where_it_is_optional() {
     for verify in [VerifyMode::Optional, VerifyMode::Required] {
         let origin = empty().await;
         let litequic = start(origin.address, &authority.pem(), &[route(None, "/", verify)], |config| {
-            config.client_certificates.crl = Some(crl.clone())
+            config.client_certificates.crl = Some(crl.clone());
         })
         .await;
         for (what, shown, code) in &table {

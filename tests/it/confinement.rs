@@ -20,7 +20,7 @@ async fn run(folder: &Path, more: &[&str]) -> Option<Command> {
         return None;
     }
     let made = make_self_signed(["localhost"]).unwrap();
-    write_certificate(&folder, &made);
+    write_certificate(folder, &made);
     let origin = origin::demo().await.to_string();
     let run = command(["run", "--listen", "127.0.0.1:0", "--origin", &origin, "--cert", "tls.crt", "--key", "tls.key"]);
     let mut shell = Command::new("sh");

@@ -366,7 +366,7 @@ async fn the_origin_learns_who_asks_and_spoofed_fields_are_removed() {
 #[tokio::test]
 async fn a_trusted_peer_is_appended_to_instead() {
     let (origin, litequic) = Always::behind_litequic(Always::EMPTY_200, |config| {
-        config.trusted_proxies = vec![Network { address: Ipv4Addr::LOCALHOST.into(), prefix: 8 }]
+        config.trusted_proxies = vec![Network { address: Ipv4Addr::LOCALHOST.into(), prefix: 8 }];
     })
     .await;
     let client = Raw::to(&litequic).await;

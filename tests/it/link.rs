@@ -199,7 +199,7 @@ async fn the_origin_is_told_the_address_to_which_a_client_has_moved() {
 #[tokio::test]
 async fn an_unvalidated_address_is_neither_reported_nor_trusted() {
     let (origin, litequic) = Script::behind_litequic(|config| {
-        config.trusted_proxies = vec![Network { address: [127, 0, 0, 2].into(), prefix: 32 }]
+        config.trusted_proxies = vec![Network { address: [127, 0, 0, 2].into(), prefix: 32 }];
     })
     .await;
     let link = Link::between(litequic.address, Faults::default());

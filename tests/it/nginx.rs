@@ -46,7 +46,7 @@ async fn files_of_every_size_arrive_whole() {
     let (tcp, over_tcp) = before(&nginx).await;
     let socket = nginx.socket();
     let (unix, over_unix) = edited(&nginx, |config| {
-        config.origins = config.origins.keys().map(|name| (name.clone(), OriginConfig::new(socket.clone()))).collect()
+        config.origins = config.origins.keys().map(|name| (name.clone(), OriginConfig::new(socket.clone()))).collect();
     })
     .await;
     for client in [&over_tcp, &over_unix] {

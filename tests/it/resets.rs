@@ -17,7 +17,7 @@ async fn token(server: SocketAddr) -> Vec<u8> {
 #[tokio::test]
 async fn a_stateless_reset_token_is_not_sent_to_another_address() {
     let litequic = Litequic::demo(|config| {
-        config.listen.udp = vec![([127, 0, 0, 1], 0).into(), ([127, 0, 0, 1], 0).into(), ([127, 0, 0, 2], 0).into()]
+        config.listen.udp = vec![([127, 0, 0, 1], 0).into(), ([127, 0, 0, 1], 0).into(), ([127, 0, 0, 2], 0).into()];
     })
     .await;
     let mut tokens = HashSet::new();

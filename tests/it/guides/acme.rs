@@ -18,7 +18,7 @@ fn is_served(machine: &Machine, host: &str) {
 
 #[test]
 fn one_command_is_a_site_with_certificates() {
-    let [Some(_), Some(_)] = ["pebble", "curl"].map(needs::program) else { return };
+    let Some(()) = needs::programs(&["pebble", "curl"]) else { return };
     let guide = Guide::read("obtain-certificates-by-acme");
     let Some((machine, _pebble)) = prepared() else { return };
     let command = guide.command("litequic run --host");
@@ -78,7 +78,7 @@ fn one_command_is_a_page_over_http3_in_a_browser() {
 
 #[test]
 fn a_configuration_obtains_certificates_and_says_what_is_stored() {
-    let [Some(_), Some(_)] = ["pebble", "curl"].map(needs::program) else { return };
+    let Some(()) = needs::programs(&["pebble", "curl"]) else { return };
     let guide = Guide::read("obtain-certificates-by-acme");
     let Some((machine, _pebble)) = prepared() else { return };
     let config = guide

@@ -53,7 +53,7 @@ fn nginx(guide: &Guide, machine: &Machine, change: impl Fn(String) -> String) ->
 
 #[test]
 fn a_browser_follows_the_alt_svc_of_nginx_to_http3() {
-    let [Some(_), Some(_), Some(_)] = ["nginx", "curl", "chromium"].map(needs::program) else { return };
+    let Some(()) = needs::programs(&["nginx", "curl", "chromium"]) else { return };
     let guide = Guide::read("add-http3-beside-nginx");
     let Some((machine, made)) = prepared(&guide) else { return };
     let _nginx = nginx(&guide, &machine, |server| server);
@@ -78,7 +78,7 @@ fn a_browser_follows_the_alt_svc_of_nginx_to_http3() {
 
 #[test]
 fn behind_nginx_the_client_is_known_and_a_redirect_stays_at_https() {
-    let [Some(_), Some(_)] = ["nginx", "curl"].map(needs::program) else { return };
+    let Some(()) = needs::programs(&["nginx", "curl"]) else { return };
     let guide = Guide::read("add-http3-beside-nginx");
     let Some((machine, _)) = prepared(&guide) else { return };
     let _nginx = nginx(&guide, &machine, |server| {
@@ -118,7 +118,7 @@ fn a_server_that_has_udp_port_443_keeps_it() {
 
 #[test]
 fn caddy_keeps_tcp_and_litequic_adds_http3() {
-    let [Some(_), Some(_)] = ["caddy", "curl"].map(needs::program) else { return };
+    let Some(()) = needs::programs(&["caddy", "curl"]) else { return };
     let guide = Guide::read("add-http3-beside-nginx");
     let Some((machine, _)) = prepared(&guide) else { return };
     // Its own authority would be asked for a certificate.
@@ -136,7 +136,7 @@ fn caddy_keeps_tcp_and_litequic_adds_http3() {
 
 #[test]
 fn apache_keeps_tcp_and_litequic_adds_http3() {
-    let [Some(_), Some(_)] = ["apache2", "curl"].map(needs::program) else { return };
+    let Some(()) = needs::programs(&["apache2", "curl"]) else { return };
     let guide = Guide::read("add-http3-beside-nginx");
     let Some((machine, _)) = prepared(&guide) else { return };
     let plain = guide.block("apache", "Listen 127.0.0.1:8080");

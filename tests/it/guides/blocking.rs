@@ -24,7 +24,7 @@ fn ends(machine: &Machine, address: &str) -> (Option<i32>, Option<i32>) {
 
 #[test]
 fn an_address_in_the_set_is_blocked_over_udp_and_tcp() {
-    let [Some(_), Some(_), Some(_)] = ["nft", "curl", "jq"].map(needs::program) else { return };
+    let Some(()) = needs::programs(&["nft", "curl", "jq"]) else { return };
     let guide = Guide::read("block-a-client");
     let Some((machine, _litequic)) = prepared(&guide) else { return };
     assert_eq!(ends(&machine, "203.0.113.7"), (Some(0), Some(1)), "both get the 403");
@@ -47,7 +47,7 @@ fn an_address_in_the_set_is_blocked_over_udp_and_tcp() {
 
 #[test]
 fn fail2ban_bans_a_client_that_is_refused_too_often() {
-    let [Some(_), Some(_), Some(_)] = ["fail2ban-client", "nft", "curl"].map(needs::program) else { return };
+    let Some(()) = needs::programs(&["fail2ban-client", "nft", "curl"]) else { return };
     let guide = Guide::read("ban-clients-with-fail2ban");
     let Some((machine, _litequic)) = prepared(&guide) else { return };
     machine.write("/etc/fail2ban/filter.d/litequic.conf", &guide.block("ini", "failregex"));
@@ -80,7 +80,7 @@ fn fail2ban_bans_a_client_that_is_refused_too_often() {
 /// The same by `litequic ctl deny`: the address is that of the guide's client, whose connections end.
 #[test]
 fn fail2ban_has_litequic_deny_a_client_that_is_refused_too_often() {
-    let [Some(_), Some(_)] = ["fail2ban-client", "curl"].map(needs::program) else { return };
+    let Some(()) = needs::programs(&["fail2ban-client", "curl"]) else { return };
     let guide = Guide::read("ban-clients-with-fail2ban");
     let Some((machine, _litequic)) = prepared(&guide) else { return };
     let blocking = Guide::read("block-a-client");
@@ -115,7 +115,7 @@ fn fail2ban_has_litequic_deny_a_client_that_is_refused_too_often() {
 
 #[test]
 fn a_network_rule_ignores_a_forged_client_address() {
-    let [Some(_), Some(_)] = ["curl", "nginx"].map(needs::program) else { return };
+    let Some(()) = needs::programs(&["curl", "nginx"]) else { return };
     let guide = Guide::read("block-a-client");
     let Some(machine) = Machine::with_certificate(&["example.com"]) else { return };
     let _origin = machine.nginx(8080, "from $http_x_forwarded_for");

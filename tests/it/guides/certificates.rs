@@ -37,9 +37,7 @@ fn run(machine: &Machine, command: &str) -> String {
 
 #[test]
 fn certbot_obtains_and_renews_a_certificate_while_litequic_has_both_ports() {
-    let [Some(_), Some(_), Some(_), Some(_)] = ["certbot", "pebble", "openssl", "curl"].map(needs::program) else {
-        return;
-    };
+    let Some(()) = needs::programs(&["certbot", "pebble", "openssl", "curl"]) else { return };
     let guide = Guide::read("obtain-certificates-with-certbot");
     let Some((machine, pebble, litequic)) = prepared(&guide) else { return };
     assert!(issuer(&guide, &machine).contains("CN = example.com"), "a self-signed one");
@@ -76,9 +74,7 @@ fn certbot_obtains_and_renews_a_certificate_while_litequic_has_both_ports() {
 
 #[test]
 fn lego_obtains_a_certificate_in_the_same_way() {
-    let [Some(_), Some(_), Some(_), Some(_)] = ["lego", "pebble", "openssl", "curl"].map(needs::program) else {
-        return;
-    };
+    let Some(()) = needs::programs(&["lego", "pebble", "openssl", "curl"]) else { return };
     let guide = Guide::read("obtain-certificates-with-certbot");
     let Some((machine, _pebble, litequic)) = prepared(&guide) else { return };
     let hook = guide.block("shell", "RENEWED_LINEAGE");

@@ -40,7 +40,7 @@ fn parts_make_a_configuration_and_a_wrong_part_replaces_nothing() {
 
 #[test]
 fn both_logs_are_json_and_a_reload_enables_debug() {
-    let [Some(_), Some(_)] = ["jq", "curl"].map(needs::program) else { return };
+    let Some(()) = needs::programs(&["jq", "curl"]) else { return };
     let guide = Guide::read("log-to-journald-or-syslog");
     let Some(machine) = machine() else { return };
     let litequic = machine.litequic(&guide.block("toml", "level = \"info\""));
@@ -66,7 +66,7 @@ fn both_logs_are_json_and_a_reload_enables_debug() {
 
 #[test]
 fn rsyslog_forwards_the_access_log() {
-    let [Some(_), Some(_), Some(_)] = ["rsyslogd", "python3", "curl"].map(needs::program) else { return };
+    let Some(()) = needs::programs(&["rsyslogd", "python3", "curl"]) else { return };
     let guide = Guide::read("log-to-journald-or-syslog");
     let Some(machine) = machine() else { return };
     machine.run("printf '127.0.0.1 logs.example.com\\n' >>/etc/hosts; mkdir -p /var/spool/rsyslog");
@@ -108,7 +108,7 @@ fn uninstalling_the_tarball_removes_its_files_alone() {
 
 #[test]
 fn the_dashboard_is_imported_by_grafanas_api() {
-    let [Some(_), Some(_), Some(_)] = ["jq", "curl", "python3"].map(needs::program) else { return };
+    let Some(()) = needs::programs(&["jq", "curl", "python3"]) else { return };
     let guide = Guide::read("monitor-with-prometheus");
     let Some(machine) = machine() else { return };
     let dashboard = concat!(env!("CARGO_MANIFEST_DIR"), "/helm/litequic-sidecar/files/dashboard.json");
@@ -134,7 +134,7 @@ fn the_dashboard_is_imported_by_grafanas_api() {
 /// The ports that compose publishes are mapped by nftables.
 #[test]
 fn traefiks_labels_become_a_configuration_that_serves_behind_published_ports() {
-    let [Some(_), Some(_), Some(_)] = ["nft", "nginx", "curl"].map(needs::program) else { return };
+    let Some(()) = needs::programs(&["nft", "nginx", "curl"]) else { return };
     let guide = Guide::read("move-from-traefik");
     let Some(machine) = machine() else { return };
     machine.run("printf '127.0.0.1 app\\n' >>/etc/hosts; mkdir -p /tls; cp /etc/litequic/tls.* /tls/");

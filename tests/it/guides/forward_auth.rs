@@ -43,7 +43,7 @@ const HOSTS: [&str; 2] = ["www.example.com", "auth.example.com"];
 
 #[test]
 fn the_sign_in_server_decides_and_names_the_user() {
-    let [Some(_), Some(_), Some(_)] = ["curl", "nginx", "python3"].map(needs::program) else { return };
+    let Some(()) = needs::programs(&["curl", "nginx", "python3"]) else { return };
     let guide = Guide::read("sign-in-with-forward-auth");
     let Some(machine) = Machine::with_certificate(&HOSTS) else { return };
     let _origin = machine.nginx(8080, "user: '$http_remote_user' groups: '$http_remote_groups'");
@@ -75,7 +75,7 @@ fn the_sign_in_server_decides_and_names_the_user() {
 /// Each row of the guide's table, in place of the first configuration's server.
 #[test]
 fn other_sign_in_servers_answer_at_the_paths_of_the_table() {
-    let [Some(_), Some(_), Some(_)] = ["curl", "nginx", "python3"].map(needs::program) else { return };
+    let Some(()) = needs::programs(&["curl", "nginx", "python3"]) else { return };
     let guide = Guide::read("sign-in-with-forward-auth");
     let Some(machine) = Machine::with_certificate(&HOSTS) else { return };
     machine.write("/etc/server.py", SERVER);

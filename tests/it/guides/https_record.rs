@@ -38,9 +38,7 @@ const ATTEMPTS: usize = 8;
 /// Chromium with a profile of its own, and the machine's name server: the protocol of the page's own request.
 #[test]
 fn chromiums_first_request_is_http3_by_the_record_alone() {
-    let [Some(_), Some(_), Some(_), Some(_)] = ["chromium", "nginx", "curl", "python3"].map(needs::program) else {
-        return;
-    };
+    let Some(()) = needs::programs(&["chromium", "nginx", "curl", "python3"]) else { return };
     let guide = Guide::read("publish-an-https-record");
     let made = make_self_signed(["example.com"]).unwrap();
     let Some(machine) = Machine::start("unused.example", &made.cert_pem) else { return };

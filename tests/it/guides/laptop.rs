@@ -5,7 +5,7 @@ use crate::support::needs;
 
 #[test]
 fn a_server_of_the_host_is_served_with_a_certificate_for_tests() {
-    let [Some(_), Some(_), Some(_)] = ["curl", "nginx", "openssl"].map(needs::program) else { return };
+    let Some(()) = needs::programs(&["curl", "nginx", "openssl"]) else { return };
     let guide = Guide::read("run-on-macos-or-windows");
     let Some(machine) = Machine::start("host.docker.internal", "") else { return };
     machine.run("mkdir -p /root/tls");

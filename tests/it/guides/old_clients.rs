@@ -5,7 +5,7 @@ use crate::support::needs;
 
 #[test]
 fn clients_of_tls_1_2_are_served_with_the_key() {
-    let [Some(_), Some(_), Some(_), Some(_)] = ["curl", "jq", "nginx", "openssl"].map(needs::program) else { return };
+    let Some(()) = needs::programs(&["curl", "jq", "nginx", "openssl"]) else { return };
     let guide = Guide::read("serve-old-clients");
     let Some(machine) = Machine::with_certificate(&["example.com"]) else { return };
     let _origin = machine.nginx(8080, "a page");

@@ -43,7 +43,7 @@ fn answers(machine: &Machine, text: &str) {
 
 #[test]
 fn an_origins_certificate_is_verified_and_failures_are_in_the_status() {
-    let [Some(_), Some(_)] = ["nginx", "openssl"].map(needs::program) else { return };
+    let Some(()) = needs::programs(&["nginx", "openssl"]) else { return };
     let guide = Guide::read("connect-to-an-origin-over-tls");
     let Some(machine) = Machine::with_certificate(&["example.com", "origin.example.com"]) else { return };
     machine
@@ -72,7 +72,7 @@ fn an_origins_certificate_is_verified_and_failures_are_in_the_status() {
 
 #[test]
 fn private_cas_and_pinned_certificates_authenticate_origins_mutually() {
-    let [Some(_), Some(_)] = ["nginx", "openssl"].map(needs::program) else { return };
+    let Some(()) = needs::programs(&["nginx", "openssl"]) else { return };
     let guide = Guide::read("connect-to-an-origin-over-tls");
     let Some(machine) = Machine::with_certificate(&["example.com"]) else { return };
     machine.run("ip address add 10.0.0.5/32 dev lo; ip address add 10.0.0.6/32 dev lo");

@@ -5,7 +5,7 @@ use crate::support::needs;
 
 #[test]
 fn a_protected_path_needs_a_password_and_passes_the_name_alone() {
-    let [Some(_), Some(_)] = ["curl", "nginx"].map(needs::program) else { return };
+    let Some(()) = needs::programs(&["curl", "nginx"]) else { return };
     let guide = Guide::read("protect-a-path-with-a-password");
     let Some(machine) = Machine::with_certificate(&["example.com"]) else { return };
     let _origin = machine.nginx(8080, "'$http_remote_user' '$http_authorization' $http_x_forwarded_proto");

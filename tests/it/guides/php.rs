@@ -71,7 +71,7 @@ fn serves(guide: &Guide, machine: &Machine) {
 
 #[test]
 fn nginx_between_litequic_and_php_knows_the_client_and_its_scheme() {
-    let [Some(_), Some(_), Some(_)] = ["curl", "nginx", "python3"].map(needs::program) else { return };
+    let Some(()) = needs::programs(&["curl", "nginx", "python3"]) else { return };
     let guide = Guide::read("serve-wordpress-and-php");
     let Some((machine, _fastcgi)) = prepared() else { return };
     machine.write("/etc/nginx/conf.d/wordpress.conf", &guide.block("nginx", "fastcgi_pass"));
@@ -91,7 +91,7 @@ fn nginx_between_litequic_and_php_knows_the_client_and_its_scheme() {
 
 #[test]
 fn caddy_between_litequic_and_php_knows_the_client_and_its_scheme() {
-    let [Some(_), Some(_), Some(_)] = ["curl", "caddy", "python3"].map(needs::program) else { return };
+    let Some(()) = needs::programs(&["curl", "caddy", "python3"]) else { return };
     let guide = Guide::read("serve-wordpress-and-php");
     let Some((machine, _fastcgi)) = prepared() else { return };
     machine.write("/etc/caddy/Caddyfile", &guide.block("caddy", "php_fastcgi"));

@@ -10,7 +10,7 @@ fn here(command: &str) -> String {
 
 #[test]
 fn connections_are_recorded_and_read_by_the_guides_commands() {
-    let [Some(_), Some(_), Some(_)] = ["jq", "nginx", "curl"].map(needs::program) else { return };
+    let Some(()) = needs::programs(&["jq", "nginx", "curl"]) else { return };
     let guide = Guide::read("record-a-connection");
     let Some(machine) = Machine::with_certificate(&["example.com"]) else { return };
     // A download takes seconds.

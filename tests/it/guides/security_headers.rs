@@ -5,7 +5,7 @@ use crate::support::needs;
 
 #[test]
 fn every_response_has_the_fields_and_litequics_own_errors_too() {
-    let [Some(_), Some(_)] = ["curl", "nginx"].map(needs::program) else { return };
+    let Some(()) = needs::programs(&["curl", "nginx"]) else { return };
     let guide = Guide::read("set-security-headers");
     let Some(machine) = Machine::with_certificate(&["example.com"]) else { return };
     let _origin = machine.nginx(8080, "a page");

@@ -1,7 +1,7 @@
 //! docs/how-to/sign-in-with-oauth2-proxy.md.
 
 use super::{Guide, adapted, machine::Machine};
-use crate::support::needs;
+use crate::support::prelude::*;
 
 /// What oauth2-proxy asks its provider for as it starts.
 const PROVIDER: &str = r#"import http.server, json
@@ -20,28 +20,39 @@ class Handler(http.server.BaseHTTPRequestHandler):
 http.server.HTTPServer(("127.0.0.1", 5556), Handler).serve_forever()
 "#;
 
-#[test]
-fn clients_without_a_session_are_redirected_except_on_public_paths() {
-    let [Some(_), Some(_), Some(_), Some(_)] = ["oauth2-proxy", "curl", "nginx", "python3"].map(needs::program) else {
-        return;
-    };
-    let guide = Guide::read("sign-in-with-oauth2-proxy");
-    let Some(machine) = Machine::with_certificate(&["example.com"]) else { return };
-    let _origin = machine.nginx(8080, "user: '$http_x_forwarded_user'");
+/// A machine with nginx, which answers with `page`, the provider, and oauth2-proxy by the guide's configuration with
+/// `changes`; and what is to be kept of them.
+fn machine(guide: &Guide, page: &str, changes: &[(&str, &str)]) -> Option<(Machine, [Process; 3])> {
+    needs::programs(&["oauth2-proxy", "curl", "nginx", "python3"])?;
+    let machine = Machine::with_certificate(&["example.com"])?;
+    let origin = machine.nginx(8080, page);
     machine.write("/etc/provider.py", PROVIDER);
-    let _provider = machine.spawn("exec python3 /etc/provider.py");
+    let provider = machine.spawn("exec python3 /etc/provider.py");
     machine.wait("curl --silent --output /dev/null http://127.0.0.1:5556/");
-    let configuration =
-        adapted(&guide.block("ini", "cookie_secret"), &[("https://id.example.com/", "http://127.0.0.1:5556")]);
+    let here = ("https://id.example.com/", "http://127.0.0.1:5556");
+    let configuration = adapted(&guide.block("ini", "cookie_secret"), &[&[here], changes].concat());
     machine.write("/etc/oauth2-proxy.cfg", &configuration);
-    let _proxy = machine.spawn(&format!("exec {}", guide.command("oauth2-proxy --config")));
+    let proxy = machine.spawn(&format!("exec {}", guide.command("oauth2-proxy --config")));
     machine.wait("curl --silent --output /dev/null http://127.0.0.1:4180/ping");
-    let _litequic = machine.litequic(&guide.block("toml", "[origin] # oauth2-proxy"));
+    Some((machine, [origin, provider, proxy]))
+}
 
+/// The answer without a session, which leads to the provider, and its location.
+fn redirected(guide: &Guide, machine: &Machine) -> (String, String) {
     let sent = machine.run(&guide.command("https://example.com/ "));
     assert!(sent.starts_with("HTTP/2 302"), "{sent}");
-    let location = sent.lines().find(|line| line.starts_with("location: ")).unwrap();
+    let location = sent.lines().find(|line| line.starts_with("location: ")).unwrap().to_owned();
     assert!(location.contains("127.0.0.1:5556/authorize?"), "{sent}");
+    (sent, location)
+}
+
+#[test]
+fn clients_without_a_session_are_redirected_except_on_public_paths() {
+    let guide = Guide::read("sign-in-with-oauth2-proxy");
+    let Some((machine, _kept)) = machine(&guide, "user: '$http_x_forwarded_user'", &[]) else { return };
+    let _litequic = machine.litequic(&guide.block("toml", "[origin] # oauth2-proxy"));
+
+    let (sent, location) = redirected(&guide, &machine);
     assert!(location.contains("redirect_uri=https%3A%2F%2Fexample.com%2Foauth2%2Fcallback"), "{sent}");
     assert!(sent.to_lowercase().contains("; secure"), "{sent}");
     let public = machine.run(&guide.command("https://example.com/public/"));
@@ -52,32 +63,14 @@ fn clients_without_a_session_are_redirected_except_on_public_paths() {
 
 #[test]
 fn oauth2_proxy_decides_and_the_application_gets_the_requests() {
-    let [Some(_), Some(_), Some(_), Some(_)] = ["oauth2-proxy", "curl", "nginx", "python3"].map(needs::program) else {
-        return;
-    };
     let guide = Guide::read("sign-in-with-oauth2-proxy");
-    let Some(machine) = Machine::with_certificate(&["example.com"]) else { return };
-    let _origin = machine.nginx(8080, "user: '$http_x_auth_request_user' $http_x_forwarded_for");
-    machine.write("/etc/provider.py", PROVIDER);
-    let _provider = machine.spawn("exec python3 /etc/provider.py");
-    machine.wait("curl --silent --output /dev/null http://127.0.0.1:5556/");
-    let (beside, whole) = (guide.block("ini", "static://202"), guide.block("ini", "cookie_secret"));
-    let configuration = adapted(
-        &whole,
-        &[
-            ("https://id.example.com/", "http://127.0.0.1:5556"),
-            ("upstreams = [\"http://127.0.0.1:8080/\"]\n", &beside),
-        ],
-    );
-    machine.write("/etc/oauth2-proxy.cfg", &configuration);
-    let _proxy = machine.spawn(&format!("exec {}", guide.command("oauth2-proxy --config")));
-    machine.wait("curl --silent --output /dev/null http://127.0.0.1:4180/ping");
+    let beside = guide.block("ini", "static://202");
+    let upstreams = ("upstreams = [\"http://127.0.0.1:8080/\"]\n", &*beside);
+    let page = "user: '$http_x_auth_request_user' $http_x_forwarded_for";
+    let Some((machine, _kept)) = machine(&guide, page, &[upstreams]) else { return };
     let _litequic = machine.litequic(&guide.block("toml", "copy = "));
 
-    let sent = machine.run(&guide.command("https://example.com/ "));
-    assert!(sent.starts_with("HTTP/2 302"), "{sent}");
-    let location = sent.lines().find(|line| line.starts_with("location: ")).unwrap();
-    assert!(location.contains("127.0.0.1:5556/authorize?"), "{sent}");
+    let (sent, _) = redirected(&guide, &machine);
     assert!(sent.to_lowercase().contains("set-cookie: "), "{sent}");
     let public = machine.run(&guide.command("https://example.com/public/"));
     assert!(public.starts_with("HTTP/2 200"), "{public}");

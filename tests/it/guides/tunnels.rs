@@ -29,7 +29,7 @@ fn is_the_origins(guide: &Guide, machine: &Machine) {
 
 #[test]
 fn stunnel_verifies_the_origin_and_carries_requests() {
-    let [Some(_), Some(_), Some(_)] = ["stunnel4", "curl", "python3"].map(needs::program) else { return };
+    let Some(()) = needs::programs(&["stunnel4", "curl", "python3"]) else { return };
     let guide = Guide::read("reach-an-origin-on-another-machine");
     let Some(machine) = machine() else { return };
     let _origin = origin(&machine, "127.0.0.1");
@@ -57,7 +57,7 @@ fn stunnel_verifies_the_origin_and_carries_requests() {
 
 #[test]
 fn ssh_forwards_requests_to_the_origin() {
-    let [Some(_), Some(_), Some(_), Some(_)] = ["sshd", "ssh", "curl", "python3"].map(needs::program) else { return };
+    let Some(()) = needs::programs(&["sshd", "ssh", "curl", "python3"]) else { return };
     let guide = Guide::read("reach-an-origin-on-another-machine");
     let Some(machine) = machine() else { return };
     let _origin = origin(&machine, "127.0.0.1");
@@ -87,9 +87,7 @@ fn ssh_forwards_requests_to_the_origin() {
 /// Two machines with a cable between them. Where the kernel has no WireGuard, wg-quick(8) uses wireguard-go.
 #[test]
 fn wireguard_connects_two_machines() {
-    let [Some(_), Some(_), Some(_), Some(_)] = ["wg", "wg-quick", "curl", "python3"].map(needs::program) else {
-        return;
-    };
+    let Some(()) = needs::programs(&["wg", "wg-quick", "curl", "python3"]) else { return };
     let guide = Guide::read("reach-an-origin-on-another-machine");
     let (Some(near), Some(far)) = (machine(), machine()) else { return };
     let cable = Command::new("nsenter")

@@ -74,8 +74,8 @@ impl Browser {
         Some(browser)
     }
 
-    /// The same for a server at localhost whose key has the fingerprint `spki`, over QUIC alone to the port `quic`, or
-    /// over TCP alone.
+    /// Starts it for a server at localhost whose key has the fingerprint `spki`, with `more` arguments: over QUIC alone to
+    /// the port `quic`, or over TCP alone.
     pub(crate) fn trusting(spki: &str, quic: Option<u16>, more: &[String]) -> Option<Self> {
         let mut arguments = match quic {
             Some(port) => vec!["--enable-quic".to_owned(), format!("--origin-to-force-quic-on=localhost:{port}")],

@@ -209,8 +209,8 @@ pub(crate) fn roots(cert_pem: &str) -> Arc<RootCertStore> {
     Arc::new(roots)
 }
 
-/// The same, for a client that does `first` whenever it is about to verify the server's certificate: in the middle of a
-/// full handshake, and in no other.
+/// TLS of a client that trusts `cert_pem` alone, and does `first` whenever it is about to verify the server's
+/// certificate: in the middle of a full handshake, and in no other.
 pub(crate) fn tls_config_with(cert_pem: &str, first: impl Fn() + Send + Sync + 'static) -> rustls::ClientConfig {
     let mut config = tls_config(cert_pem);
     let verifier = WebPkiServerVerifier::builder_with_provider(roots(cert_pem), Arc::clone(config.crypto_provider()));

@@ -30,7 +30,7 @@ pub(crate) mod tunnel;
 pub(crate) mod unasked;
 pub(crate) mod wire;
 
-/// What most tests name.
+/// What most tests name: litequic, clients, origins and processes of this module, and a little of the libraries.
 pub(crate) mod prelude {
     pub(crate) use super::{
         DEADLINE, LOOK_AGAIN,

@@ -29,6 +29,12 @@ pub(crate) fn program(name: &str) -> Option<PathBuf> {
     found
 }
 
+/// Looks for all of `names` as [`program`] does, and reports each that is missing.
+pub(crate) fn programs(names: &[&str]) -> Option<()> {
+    let missing = names.iter().filter(|name| program(name).is_none()).count();
+    (missing == 0).then_some(())
+}
+
 /// The wall clock of a process, which differs from the system's by libfaketime.
 pub(crate) struct Clock {
     library: PathBuf,

@@ -81,7 +81,7 @@ impl Script {
         Self { listener, address }
     }
 
-    /// The same, behind a litequic that `edit` has changed.
+    /// Starts one, and a litequic before it whose configuration `edit` has changed.
     pub(crate) async fn behind_litequic(edit: impl FnOnce(&mut Config)) -> (Self, Litequic) {
         let script = Self::new().await;
         let litequic = Litequic::start(script.address, edit).await;
@@ -214,7 +214,7 @@ impl Always {
         Self { address: server.address, connections, seen, _server: server }
     }
 
-    /// The same, behind a litequic that `edit` has changed.
+    /// Starts one, and a litequic before it whose configuration `edit` has changed.
     pub(crate) async fn behind_litequic(
         answer: impl Into<Vec<u8>>,
         edit: impl FnOnce(&mut Config),

@@ -55,12 +55,12 @@ impl Litequic {
         Self::with_config(&Self::config(origin, edit)).await
     }
 
-    /// The same, before the demo's origin with faults.
+    /// Starts one worker on 127.0.0.1 before the demo's origin with faults.
     pub(crate) async fn demo(edit: impl FnOnce(&mut Config)) -> Self {
         Self::start(origin::demo().await, edit).await
     }
 
-    /// The same, with memory as short as in `gauge`.
+    /// Starts one worker before the origin at `origin`, with memory as short as in `gauge`.
     pub(crate) async fn with_memory(origin: SocketAddr, gauge: &MemoryGauge, edit: impl FnOnce(&mut Config)) -> Self {
         let options = StartOptions { memory: Some(gauge.clone()), ..StartOptions::default() };
         Self::with_options(&Self::config(origin, edit), options).await
@@ -160,7 +160,7 @@ impl Litequic {
         self.ended().await;
     }
 
-    /// The same once no request is open and nothing is held for any.
+    /// Stops it once no request is open and nothing is held for any.
     pub(crate) async fn stop_when_idle(self) {
         self.wait_until_idle().await;
         self.stop().await;

@@ -69,7 +69,7 @@ async fn a_heads_timeout_starts_with_its_first_byte() {
 #[tokio::test]
 async fn a_hundred_pipelined_requests_are_answered_and_a_truncated_one_gets_408() {
     let (origin, litequic) = Always::behind_litequic("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", |config| {
-        config.timeouts.request_header = PATIENCE
+        config.timeouts.request_header = PATIENCE;
     })
     .await;
     let mut client = Tls::http1(&litequic).await;

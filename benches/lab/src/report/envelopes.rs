@@ -1,15 +1,18 @@
 //! Envelopes of delay and throughput, and how far they are those of the kernel's TCP that they were measured beside.
 //! Pure.
 
-use super::{Case, Results, figures::number, heat};
+use super::{
+    Case, Results,
+    figures::number,
+    heat,
+    plot::{drawn, failed},
+};
 use crate::{
     conformance::{Conformance, Envelope, Point, Polygon},
     link,
 };
-use anyhow::{Result, anyhow};
-use plotters::prelude::{
-    ChartBuilder, Circle, Color as _, IntoDrawingArea as _, PathElement, RGBColor, SVGBackend, WHITE,
-};
+use anyhow::Result;
+use plotters::prelude::{ChartBuilder, Circle, Color as _, PathElement, RGBColor, WHITE};
 use std::fmt::Write as _;
 
 /// A panel, in pixels, and how many stand in a row.
@@ -140,10 +143,7 @@ fn panels(analysis: &Analysis) -> Result<String> {
     let most = |of: fn(&Point) -> f64| all().map(of).fold(0.0, f64::max);
     let (right, top) = (most(|point| point.x) * unit.x * 1.05, most(|point| point.y) * unit.y * 1.05);
     let left = all().map(|point| point.x).fold(f64::INFINITY, f64::min) * unit.x * 0.95;
-    let mut svg = String::new();
-    {
-        let area = SVGBackend::with_string(&mut svg, (size(across, PANEL.0), size(down, PANEL.1))).into_drawing_area();
-        area.fill(&WHITE).map_err(failed)?;
+    drawn((size(across, PANEL.0), size(down, PANEL.1)), |area| {
         for (Shown { name, envelope, conformance }, area) in shown.iter().zip(area.split_evenly((down, across))) {
             let Conformance { conformance, translated, .. } = conformance;
             let mut chart = ChartBuilder::on(&area)
@@ -179,13 +179,8 @@ fn panels(analysis: &Analysis) -> Result<String> {
                 chart.draw_series(envelope.hulls.iter().map(outline)).map_err(failed)?;
             }
         }
-        area.present().map_err(failed)?;
-    }
-    Ok(svg)
-}
-
-fn failed(error: impl std::fmt::Display) -> anyhow::Error {
-    anyhow!("a plot: {error}")
+        Ok(())
+    })
 }
 
 #[cfg(test)]

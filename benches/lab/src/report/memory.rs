@@ -1,10 +1,8 @@
 //! Memory under attack, over time: as CSV, and as a plot. Pure.
 
-use super::plot::failed;
+use super::plot::{drawn, failed};
 use anyhow::Result;
-use plotters::prelude::{
-    ChartBuilder, IntoDrawingArea as _, LineSeries, PathElement, RGBColor, SVGBackend, SeriesLabelPosition, WHITE,
-};
+use plotters::prelude::{ChartBuilder, LineSeries, PathElement, RGBColor, SeriesLabelPosition, WHITE};
 use std::{collections::BTreeMap, fmt::Write as _};
 
 const SIZE: (u32, u32) = (960, 560); // pixels
@@ -48,10 +46,7 @@ impl MemoryTrace {
 
     /// Memory with its limit, and the step below it.
     pub(super) fn plot(&self, caption: &str) -> Result<String> {
-        let mut svg = String::new();
-        {
-            let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
-            area.fill(&WHITE).map_err(failed)?;
+        drawn(SIZE, |area| {
             let area = area.titled(caption, ("sans-serif", 18)).map_err(failed)?;
             let end = self.charged.last().map_or(1.0, |(at, _)| *at).max(0.1);
             let steps = if self.step.is_empty() { 0 } else { 150 };
@@ -87,9 +82,8 @@ impl MemoryTrace {
                 chart.configure_mesh().y_labels(4).draw().map_err(failed)?;
                 chart.draw_series(LineSeries::new(stairs(&self.step), &CHARGED)).map_err(failed)?;
             }
-            area.present().map_err(failed)?;
-        }
-        Ok(svg)
+            Ok(())
+        })
     }
 }
 

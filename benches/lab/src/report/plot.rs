@@ -3,9 +3,12 @@
 
 use super::{Case, Results, envelopes, figures::title, heat};
 use anyhow::{Result, anyhow};
-use plotters::prelude::{
-    BLACK, ChartBuilder, Color as _, IntoDrawingArea as _, IntoLogRange as _, LineSeries, PathElement, RGBColor,
-    Rectangle, SVGBackend, SeriesLabelPosition, WHITE,
+use plotters::{
+    coord::Shift,
+    prelude::{
+        BLACK, ChartBuilder, Color as _, DrawingArea, IntoDrawingArea as _, IntoLogRange as _, LineSeries, PathElement,
+        RGBColor, Rectangle, SVGBackend, SeriesLabelPosition, WHITE,
+    },
 };
 
 const SIZE: (u32, u32) = (960, 420); // pixels
@@ -91,11 +94,8 @@ fn colour(at: usize) -> RGBColor {
 
 /// A group of bars for each case, whiskers from the least to the most.
 fn bars(caption: &str, what: &str, cases: &[&Case], series: &[Series]) -> Result<String> {
-    let mut svg = String::new();
-    {
-        let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
-        area.fill(&WHITE).map_err(failed)?;
-        let mut chart = ChartBuilder::on(&area)
+    drawn(SIZE, |area| {
+        let mut chart = ChartBuilder::on(area)
             .caption(caption, ("sans-serif", 18))
             .margin(12)
             .x_label_area_size(48)
@@ -136,20 +136,16 @@ fn bars(caption: &str, what: &str, cases: &[&Case], series: &[Series]) -> Result
             chart.draw_series(one.points.iter().map(whisker)).map_err(failed)?;
         }
         legend(&mut chart)?;
-        area.present().map_err(failed)?;
-    }
-    Ok(svg)
+        Ok(())
+    })
 }
 
 /// A line for each contender over a logarithmic axis.
 fn lines(caption: &str, what: &str, series: &[Series]) -> Result<String> {
-    let mut svg = String::new();
-    {
-        let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
-        area.fill(&WHITE).map_err(failed)?;
+    drawn(SIZE, |area| {
         let all = series.iter().flat_map(|series| &series.points).map(|point| point.0);
         let (least, most) = all.fold((f64::MAX, f64::MIN), |(least, most), x| (least.min(x), most.max(x)));
-        let mut chart = ChartBuilder::on(&area)
+        let mut chart = ChartBuilder::on(area)
             .caption(caption, ("sans-serif", 18))
             .margin(12)
             .x_label_area_size(48)
@@ -172,19 +168,15 @@ fn lines(caption: &str, what: &str, series: &[Series]) -> Result<String> {
             chart.draw_series(one.points.iter().map(whisker)).map_err(failed)?;
         }
         legend(&mut chart)?;
-        area.present().map_err(failed)?;
-    }
-    Ok(svg)
+        Ok(())
+    })
 }
 
 /// The distributions of each contender's figures: which share of them is at most so much.
 pub(crate) fn distribution(caption: &str, what: &str, series: &[(&str, Vec<f64>)]) -> Result<String> {
     let most = series.iter().flat_map(|(_, figures)| figures).copied().fold(0.0, f64::max);
-    let mut svg = String::new();
-    {
-        let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
-        area.fill(&WHITE).map_err(failed)?;
-        let mut chart = ChartBuilder::on(&area)
+    drawn(SIZE, |area| {
+        let mut chart = ChartBuilder::on(area)
             .caption(caption, ("sans-serif", 18))
             .margin(12)
             .x_label_area_size(48)
@@ -204,9 +196,8 @@ pub(crate) fn distribution(caption: &str, what: &str, series: &[(&str, Vec<f64>)
                 .legend(move |(x, y)| PathElement::new([(x, y), (x + 12, y)], colour.stroke_width(width)));
         }
         legend(&mut chart)?;
-        area.present().map_err(failed)?;
-    }
-    Ok(svg)
+        Ok(())
+    })
 }
 
 /// The points of a cumulative distribution.
@@ -217,7 +208,7 @@ fn steps(figures: &[f64]) -> Vec<(f64, f64)> {
     sorted.iter().enumerate().flat_map(|(nth, figure)| [(*figure, share(nth)), (*figure, share(nth + 1))]).collect()
 }
 
-fn legend<'a, C>(chart: &mut plotters::chart::ChartContext<'a, SVGBackend<'a>, C>) -> Result<()>
+fn legend<'a, 'b: 'a, C>(chart: &mut plotters::chart::ChartContext<'a, SVGBackend<'b>, C>) -> Result<()>
 where
     C: plotters::coord::CoordTranslate + 'a,
 {
@@ -228,6 +219,21 @@ where
         .border_style(BLACK.mix(0.3))
         .draw()
         .map_err(failed)
+}
+
+/// Draws on a white area of so many pixels; the SVG.
+pub(super) fn drawn(
+    size: (u32, u32),
+    draw: impl FnOnce(&DrawingArea<SVGBackend<'_>, Shift>) -> Result<()>,
+) -> Result<String> {
+    let mut svg = String::new();
+    {
+        let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
+        area.fill(&WHITE).map_err(failed)?;
+        draw(&area)?;
+        area.present().map_err(failed)?;
+    }
+    Ok(svg)
 }
 
 pub(super) fn failed(error: impl std::fmt::Display) -> anyhow::Error {

@@ -1,9 +1,9 @@
 //! A trace's plot: series below each other over the same time. Pure: figures into SVG.
 
-use super::plot::failed;
+use super::plot::{drawn, failed};
 use crate::link::{Moment, Trace};
 use anyhow::Result;
-use plotters::prelude::{ChartBuilder, IntoDrawingArea as _, LineSeries, RGBColor, SVGBackend, WHITE};
+use plotters::prelude::{ChartBuilder, LineSeries, RGBColor};
 
 const SIZE: (u32, u32) = (960, 900); // pixels
 
@@ -20,10 +20,7 @@ const PANELS: [Panel; 6] = [
 ];
 
 pub(super) fn plot(trace: &Trace, caption: &str) -> Result<String> {
-    let mut svg = String::new();
-    {
-        let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
-        area.fill(&WHITE).map_err(failed)?;
+    drawn(SIZE, |area| {
         let area = area.titled(caption, ("sans-serif", 18)).map_err(failed)?;
         let end = trace.times().last().map_or(1.0, |(time, _)| time).max(0.1);
         for (panel, (title, figure, other)) in area.split_evenly((PANELS.len(), 1)).iter().zip(PANELS) {
@@ -45,9 +42,8 @@ pub(super) fn plot(trace: &Trace, caption: &str) -> Result<String> {
             let points = trace.times().map(|(time, moment)| (time, figure(moment)));
             chart.draw_series(LineSeries::new(points, &RGBColor(0, 114, 178))).map_err(failed)?;
         }
-        area.present().map_err(failed)?;
-    }
-    Ok(svg)
+        Ok(())
+    })
 }
 
 #[cfg(test)]

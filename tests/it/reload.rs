@@ -319,27 +319,35 @@ async fn limits_hold_for_what_begins_after_the_reload() {
 }
 
 #[tokio::test]
-async fn clients_after_the_reload_are_asked_not_to_migrate() {
+async fn clients_after_the_reload_get_other_transport_parameters() {
     let (setup, origin) = (Setup::new(), origin::demo().await);
     let process = setup.start(origin).await;
-    let disabled = async || {
+    let announced = async |wanted: &str| {
         let observer = Observer::default();
         let tls = client_config(&ServerTrust::Insecure).unwrap();
         let connection = quic::connect_client(setup.udp, "localhost", tls, DEADLINE, &observer).await.unwrap();
         let observed = observer.observed_state();
         let server = observed.server_parameters.unwrap();
         let mut parameters = server.compare_with(&observed.own_parameters);
-        let (_, server, _) = parameters.find(|(name, ..)| *name == "disable_active_migration").unwrap();
+        let (_, server, _) = parameters.find(|(name, ..)| *name == wanted).unwrap();
         drop(connection);
         server
     };
-    assert_eq!(disabled().await, "0");
-    for (key, changes, expected) in [
-        ("listen.migration = false", "listen.migration: true → false\n", "1"),
-        ("", "listen.migration: false → true\n", "0"),
+    for (key, changes, name, before, after) in [
+        ("listen.migration = false", "listen.migration: true → false\n", "disable_active_migration", "0", "1"),
+        ("", "listen.migration: false → true\n", "disable_active_migration", "1", "0"),
+        (
+            "litequic.max_mtu = 1440",
+            "litequic.max_mtu: 1500 → 1440\n",
+            "max_udp_payload_size",
+            "65527 bytes",
+            "1412 bytes",
+        ),
+        ("", "litequic.max_mtu: 1440 → 1500\n", "max_udp_payload_size", "1412 bytes", "65527 bytes"),
     ] {
+        assert_eq!(announced(name).await, before);
         assert_eq!(setup.change(origin, key).await, (200, changes.into()));
-        assert_eq!(disabled().await, expected);
+        assert_eq!(announced(name).await, after);
     }
     drop(process);
 }

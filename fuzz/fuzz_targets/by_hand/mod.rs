@@ -6,6 +6,11 @@ use std::{net::SocketAddr, time::Duration};
 /// Longer than anything takes.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
+/// The output of `what`, which must come in time.
+pub(crate) async fn within<T>(what: &str, output: impl Future<Output = T>) -> T {
+    tokio::time::timeout(DEADLINE, output).await.unwrap_or_else(|_| panic!("no {what} in time"))
+}
+
 pub(crate) mod client {
     /// A client's that trusts any certificate.
     pub(crate) fn tls_config(_cert_pem: &str) -> rustls::ClientConfig {
@@ -24,17 +29,22 @@ pub(crate) mod proxy {
 }
 
 pub(crate) mod raw {
-    /// A QUIC integer (RFC 9000 §16).
-    pub(crate) fn varint(value: u64) -> Vec<u8> {
-        match value {
-            0..0x40 => vec![value.to_be_bytes()[7]],
-            0x40..0x4000 => (value | 0x4000).to_be_bytes()[6..].to_vec(),
-            0x4000..0x4000_0000 => (value | 0x8000_0000).to_be_bytes()[4..].to_vec(),
-            _ => (value | 0xc000_0000_0000_0000).to_be_bytes().to_vec(),
-        }
-    }
+    pub(crate) use litequic_testkit::varint::{decode as read_varint, encode as varint};
 }
 
+pub(crate) mod prelude {
+    pub(crate) use super::{DEADLINE, proxy::Litequic, within};
+    pub(crate) use std::{
+        net::{Ipv4Addr, SocketAddr},
+        sync::Arc,
+        time::Duration,
+    };
+    pub(crate) use tokio::time::timeout;
+}
+
+#[expect(dead_code, reason = "tests use the rest")]
+#[path = "../../../tests/it/support/initial.rs"]
+pub(crate) mod initial;
 #[expect(dead_code, reason = "tests use the rest")]
 #[path = "../../../tests/it/support/wire.rs"]
 pub(crate) mod wire;

@@ -2,7 +2,7 @@
 //! IDs, tokens, sizes and addresses. What a valid packet needs of TLS comes from rustls.
 
 use super::{client::tls_config, prelude::*, raw::varint};
-use quinn::rustls::{
+use rustls::{
     Side,
     crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256,
     quic::{ClientConnection, DirectionalKeys, Keys, Version},

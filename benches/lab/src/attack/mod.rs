@@ -348,16 +348,17 @@ fn begin(attack: Attack, shared: &Rc<Shared>) -> Result<()> {
             each(with_streams, &|attacker| drop(spawn_local(attacker.again_and_again($h3))));
         }};
     }
-    let upload =
-        |slow: SlowUpload| {
-            over_each!(move |one| tcp::upload_h1(one, slow), move |one| tcp::upload_h2(one, slow), move |one| {
-                quic::upload(one, slow)
-            });
-        };
+    let upload = |slow: SlowUpload| {
+        let h1 = move |one| tcp::upload_h1(one, slow);
+        let h2 = move |one| tcp::upload_h2(one, slow);
+        let h3 = move |one| quic::upload(one, slow);
+        over_each!(h1, h2, h3);
+    };
     let wait_for = |ask: Ask| {
-        over_each!(move |one| tcp::wait_h1(one, ask), move |one| tcp::wait_h2(one, ask), move |one| quic::wait(
-            one, ask
-        ));
+        let h1 = move |one| tcp::wait_h1(one, ask);
+        let h2 = move |one| tcp::wait_h2(one, ask);
+        let h3 = move |one| quic::wait(one, ask);
+        over_each!(h1, h2, h3);
     };
     match attack {
         Attack::SilentTcp => drop(spawn_local(tcp::silent(Rc::clone(shared), to))),

@@ -64,6 +64,11 @@ impl AcknowledgedNumbers {
         }
         true
     }
+
+    /// Remembered ranges, the oldest first.
+    pub fn known_ranges(&self) -> &[NumberRange] {
+        &self.0
+    }
 }
 
 #[cfg(test)]
@@ -90,17 +95,17 @@ mod tests {
         assert!(is_news(&mut acknowledged, &[(11, 11)]), "side by side");
         assert!(!is_news(&mut acknowledged, &[(5, 11)]));
         assert!(is_news(&mut acknowledged, &[(4, 11)]));
-        assert_eq!(acknowledged.0, [numbers(4, 11)]);
+        assert_eq!(acknowledged.known_ranges(), [numbers(4, 11)]);
     }
 
     #[test]
     fn a_gap_of_one_stays_a_gap_until_it_is_acknowledged() {
         let mut acknowledged = AcknowledgedNumbers::default();
         assert!(is_news(&mut acknowledged, &[(6, 9), (1, 4)]));
-        assert_eq!(acknowledged.0, [numbers(1, 4), numbers(6, 9)]);
+        assert_eq!(acknowledged.known_ranges(), [numbers(1, 4), numbers(6, 9)]);
         assert!(!is_news(&mut acknowledged, &[(6, 9), (1, 4)]));
         assert!(is_news(&mut acknowledged, &[(1, 9)]), "which acknowledges 5");
-        assert_eq!(acknowledged.0, [numbers(1, 9)]);
+        assert_eq!(acknowledged.known_ranges(), [numbers(1, 9)]);
     }
 
     #[test]
@@ -121,12 +126,12 @@ mod tests {
         assert!(is_news(&mut acknowledged, &ranges));
         let kept =
             |from| (10_000 - MAX_ACKNOWLEDGED_RANGES as u64 + from..10_000 + from).map(|n| numbers(3 * n, 3 * n + 1));
-        assert!(acknowledged.0.iter().copied().eq(kept(0)));
+        assert!(acknowledged.known_ranges().iter().copied().eq(kept(0)));
         assert!(!is_news(&mut acknowledged, &ranges[..MAX_ACKNOWLEDGED_RANGES]));
         assert!(is_news(&mut acknowledged, &ranges), "those forgotten are news, and pass");
         // For a newer range the oldest is forgotten.
         assert!(is_news(&mut acknowledged, &[(30_000, 30_001)]));
-        assert!(acknowledged.0.iter().copied().eq(kept(1)));
+        assert!(acknowledged.known_ranges().iter().copied().eq(kept(1)));
         assert!(acknowledged.0.capacity() <= 2 * MAX_ACKNOWLEDGED_RANGES);
     }
 
@@ -136,7 +141,7 @@ mod tests {
         for _ in 0..2 {
             assert!(acknowledged.is_news([Ok(numbers(5, 9)), Err(BelowZero), Ok(numbers(1, 2))].into_iter()));
         }
-        assert_eq!(acknowledged.0, [numbers(5, 9)]);
+        assert_eq!(acknowledged.known_ranges(), [numbers(5, 9)]);
     }
 
     proptest! {
@@ -153,7 +158,7 @@ mod tests {
                     news |= oracle.insert(number);
                 }
                 prop_assert_eq!(is_news(&mut acknowledged, &ranges), news);
-                let all: Vec<u64> = acknowledged.0.iter().flat_map(|range| range.low..=range.high).collect();
+                let all: Vec<u64> = acknowledged.known_ranges().iter().flat_map(|range| range.low..=range.high).collect();
                 prop_assert!(all.iter().eq(oracle.iter()), "{:?}", all);
                 prop_assert!(acknowledged.0.is_sorted_by(|one, next| one.high + 1 < next.low));
             }
@@ -171,7 +176,7 @@ mod tests {
                 oracle.extend(ranges.iter().flat_map(|(low, high)| *low..=*high));
                 prop_assert!(acknowledged.0.len() <= MAX_ACKNOWLEDGED_RANGES);
                 prop_assert!(acknowledged.0.is_sorted_by(|one, next| one.high + 1 < next.low));
-                let mut remembered = acknowledged.0.iter().flat_map(|range| range.low..=range.high);
+                let mut remembered = acknowledged.known_ranges().iter().flat_map(|range| range.low..=range.high);
                 prop_assert!(remembered.all(|n| oracle.contains(&n)));
             }
         }

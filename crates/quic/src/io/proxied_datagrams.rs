@@ -1,9 +1,12 @@
 //! Takes PROXY protocol headers from the datagrams of load balancers (`listen.proxy_protocol_udp`). Each datagram has
 //! one, or is dropped: what follows a header is the client's, whatever it looks like. So no client can name another.
 
-use crate::metrics::QuicMetrics;
+use super::receive::hand_over_packet;
+use crate::{connection::set_named_client, metrics::QuicMetrics};
 use litequic_config::{Config, LiveConfig};
 use litequic_exchange::{split_proxied_datagram, to_canonical_address};
+use litequic_net::datagram::NetworkPath;
+use s2n_quic_core::inet::datagram::Header;
 use std::{net::SocketAddr, sync::Arc};
 
 /// Reader of the headers.
@@ -14,12 +17,11 @@ pub(crate) struct ProxiedDatagrams {
 }
 
 /// Parts of a datagram: header and packet.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct ProxiedDatagram {
+struct ProxiedDatagram {
     /// Bytes of the header, which is no part of the packet.
-    pub(crate) header_len: usize,
+    header_len: usize,
     /// The client that the header names.
-    pub(crate) client: Option<SocketAddr>,
+    client: Option<SocketAddr>,
 }
 
 impl ProxiedDatagrams {
@@ -29,22 +31,33 @@ impl ProxiedDatagrams {
         has_headers.then(|| Self { config: Arc::clone(config), metrics: Arc::clone(metrics) })
     }
 
-    /// Reads and counts the header of `datagram` from `remote`. `None` if the datagram is to be dropped.
-    pub(crate) fn take_header(&self, remote: SocketAddr, datagram: &[u8]) -> Option<ProxiedDatagram> {
-        let found = read_header(&self.config.load(), remote, datagram);
-        match &found {
-            Some(ProxiedDatagram { header_len: 0, .. }) => {}
-            Some(_) => self.metrics.udp_proxy_headers_read.increment(),
-            None => {
-                self.metrics.udp_proxy_headers_refused.increment();
-                tracing::debug!(%remote, "a datagram did not begin with a valid PROXY protocol header");
-            }
+    /// Passes the packet behind the header of `datagram` to s2n-quic by `on_packet`, in the name of the header's client.
+    /// Counts headers; without a valid one, or without a packet behind it, the datagram is dropped.
+    #[inline(never)]
+    pub(super) fn hand_over_proxied(
+        &self,
+        header: Header<NetworkPath>,
+        datagram: &mut [u8],
+        on_packet: &mut impl FnMut(Header<NetworkPath>, &mut [u8]),
+    ) {
+        let remote = header.path.addresses.remote_address.0.into();
+        let Some(ProxiedDatagram { header_len, client }) = read_header(&self.config.load(), remote, datagram) else {
+            self.metrics.udp_proxy_headers_refused.increment();
+            tracing::debug!(%remote, "a datagram did not begin with a valid PROXY protocol header");
+            return;
+        };
+        if header_len > 0 {
+            self.metrics.udp_proxy_headers_read.increment();
         }
-        found
+        if let Some(packet) = datagram.get_mut(header_len..).filter(|packet| !packet.is_empty()) {
+            set_named_client(client);
+            hand_over_packet(header, packet, on_packet);
+            set_named_client(None);
+        }
     }
 
     /// The packet of `datagram` from `remote`, without its header. Counts nothing.
-    pub(crate) fn find_packet<'d>(&self, remote: SocketAddr, datagram: &'d [u8]) -> Option<&'d [u8]> {
+    pub(super) fn find_packet<'d>(&self, remote: SocketAddr, datagram: &'d [u8]) -> Option<&'d [u8]> {
         datagram.get(read_header(&self.config.load(), remote, datagram)?.header_len..)
     }
 }

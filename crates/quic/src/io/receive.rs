@@ -7,7 +7,7 @@ use super::{
     proxied_datagrams::ProxiedDatagrams,
     yield_to_runtime::yield_to_runtime,
 };
-use crate::{connection::set_named_client, identity::IdLayout};
+use crate::identity::IdLayout;
 use litequic_base::timers;
 use litequic_net::datagram::{NetworkPath, Receive, end_migration_check};
 use s2n_quic_core::{
@@ -204,20 +204,12 @@ impl<R: Receive> ReceivedBatch<R> {
     fn hand_over_batch(&mut self, on_packet: &mut impl FnMut(Header<NetworkPath>, &mut [u8])) {
         let Self { receive, len, handed_over, moderation, order, proxied, .. } = self;
         let mut hand_over = |index| {
-            let Some((header, mut payload)) = receive.datagram(index) else { return };
-            if let Some(proxied) = proxied {
-                let remote = header.path.addresses.remote_address.0.into();
-                let Some(found) = proxied.take_header(remote, payload) else { return };
-                // A header alone brings no packet.
-                let Some(packet) = payload.get_mut(found.header_len..).filter(|packet| !packet.is_empty()) else {
-                    return;
-                };
-                payload = packet;
-                set_named_client(found.client);
+            if let Some((header, payload)) = receive.datagram(index) {
+                if let Some(proxied) = proxied {
+                    return proxied.hand_over_proxied(header, payload, on_packet);
+                }
+                hand_over_packet(header, payload, on_packet);
             }
-            header.path.begin_migration_check();
-            on_packet(header, payload);
-            end_migration_check();
         };
         let before = moderation.openings();
         let is_late = timers::grace_deadline().is_some();
@@ -231,7 +223,17 @@ impl<R: Receive> ReceivedBatch<R> {
                 break;
             }
         }
-        set_named_client(None);
         self.is_interrupted = !self.is_empty();
     }
+}
+
+/// Passes a datagram to s2n-quic by `on_packet`.
+pub(super) fn hand_over_packet(
+    header: Header<NetworkPath>,
+    packet: &mut [u8],
+    on_packet: &mut impl FnMut(Header<NetworkPath>, &mut [u8]),
+) {
+    header.path.begin_migration_check();
+    on_packet(header, packet);
+    end_migration_check();
 }

@@ -31,8 +31,8 @@ impl ProxiedDatagrams {
         has_headers.then(|| Self { config: Arc::clone(config), metrics: Arc::clone(metrics) })
     }
 
-    /// Passes the packet behind the header of `datagram` to s2n-quic by `on_packet`, as one of the client in the header.
-    /// Counts headers; without a valid one, or without a packet behind it, the datagram is dropped.
+    /// Passes the packet behind the header of `datagram` to s2n-quic by `on_packet`, as the packet of the client that
+    /// the header names. Counts headers; without a valid one, or without a packet behind it, the datagram is dropped.
     #[inline(never)]
     pub(super) fn hand_over_proxied(
         &self,

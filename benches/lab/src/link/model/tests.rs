@@ -245,7 +245,7 @@ fn so_many_come_twice() {
     assert!((70..130).contains(&twice), "{twice}");
 }
 
-/// As on paths of some mobile carriers: large packets are late, and no smaller one.
+/// Large packets are late and no smaller one is, as on paths of some mobile carriers.
 #[test]
 fn faults_meet_packets_above_their_size_alone() {
     let delay = DelayParameters { delay: MILLISECOND, jitter: Duration::ZERO, reorder: 0.5, hold: MILLISECOND * 5 };

@@ -15,6 +15,7 @@ mod byte_counter;
 mod client;
 mod client_deadline;
 mod exchange;
+pub mod field_compression;
 pub mod field_syntax;
 mod fields;
 mod forwarded_values;

@@ -1,4 +1,4 @@
-//! Numbers the field names that a rule, a check or QPACK's static table uses.
+//! Numbers the field names that a rule, a check or a static table uses.
 
 use crate::http1::is_name_ignoring_case;
 
@@ -6,7 +6,7 @@ use crate::http1::is_name_ignoring_case;
 macro_rules! known_names {
     ($($text:literal $($constant:ident)?),+ $(,)?) => {
         /// Names that have a number.
-        pub(super) const KNOWN_NAMES: [&str; 116] = [$($text),+];
+        pub(super) const KNOWN_NAMES: [&str; 120] = [$($text),+];
 
         /// Constants for the names that the code uses.
         pub mod name {
@@ -20,7 +20,7 @@ macro_rules! known_names {
     };
 }
 
-// The pseudo-header fields of HTTP/3 come first.
+// The pseudo-header fields of HTTP/2 and HTTP/3 come first.
 known_names! {
     ":authority" AUTHORITY,
     ":method" METHOD,
@@ -76,6 +76,11 @@ known_names! {
     "x-forwarded-for" X_FORWARDED_FOR,
     "x-frame-options",
     "x-xss-protection",
+    // HPACK's static table alone (RFC 7541 Appendix A)
+    "accept-charset",
+    "from",
+    "proxy-authenticate",
+    "refresh",
     // The connection and the body's framing (RFC 9110 §7.6.1, RFC 9112 §6)
     "connection" CONNECTION,
     "host" HOST,
@@ -205,7 +210,7 @@ impl NameId {
         self.0 < PSEUDO_COUNT
     }
 
-    /// Whether a value is secret, so that no peer may put it into its table (RFC 9204 §7.1.3).
+    /// Whether a value is secret, so that no peer may put it into its table (RFC 7541 §7.1.3, RFC 9204 §7.1.3).
     pub const fn is_sensitive(self) -> bool {
         SENSITIVE_NAMES.contains_id(self)
     }

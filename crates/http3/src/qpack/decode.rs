@@ -1,44 +1,13 @@
 //! Decodes an encoded field section (RFC 9204 §4.5).
 
-use super::{
-    huffman,
-    integer::{self, IntegerError},
-    static_table,
+use super::static_table::STATIC_TABLE;
+use litequic_exchange::{
+    DecodedFields,
+    field_compression::{DecodeError, SectionDecoder},
+    terms::FieldLimits,
 };
-use litequic_exchange::{DecodedFields, DecodedLine, NameId, name, terms::FieldLimits};
 
-/// Bytes that RFC 9114 §4.2.2 adds to name and value of each field.
-const FIELD_OVERHEAD: usize = 32;
-
-/// Number of fields for which memory is reserved: more than a browser sends, with those that the proxy adds.
-const RESERVED_FIELDS: usize = 24;
-
-/// Memory reserved beyond the section's own length, in bytes: for values of the static table, and for fields that the
-/// proxy adds.
-const RESERVED_TEXT: usize = 256;
-
-/// The reason why a field section was not decoded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum DecodeError {
-    /// The connection is to be closed with QPACK_DECOMPRESSION_FAILED.
-    #[error("the field section cannot be decompressed: {0}")]
-    Failed(&'static str),
-    /// More bytes than allowed, which is answered 431. As there is no dynamic table, the connection stays usable.
-    #[error("the field section has more bytes than allowed")]
-    TooManyBytes,
-    /// More fields than allowed, which is answered 431.
-    #[error("the field section has more fields than allowed")]
-    TooManyFields,
-}
-
-impl From<IntegerError> for DecodeError {
-    fn from(error: IntegerError) -> Self {
-        Self::Failed(match error {
-            IntegerError::Cut => "truncated integer",
-            IntegerError::Overflow => "integer too large",
-        })
-    }
-}
+const DYNAMIC: DecodeError = DecodeError::Failed("refers to the dynamic table");
 
 /// Decodes the field section `block`, in the order of its lines.
 ///
@@ -47,139 +16,36 @@ impl From<IntegerError> for DecodeError {
 /// [`DecodeError::Failed`] for anything that refers to a dynamic table, too. A section that is both broken and too
 /// large gives the error that comes first.
 pub fn decode_section(block: &[u8], limits: &FieldLimits) -> Result<DecodedFields, DecodeError> {
-    // The shortest Huffman word has five bits, and the decoder needs a byte more.
-    let text = (block.len().saturating_mul(8) / 5).saturating_add(RESERVED_TEXT);
-    let mut section = SectionDecoder { rest: block, fields: DecodedFields::with_capacity(RESERVED_FIELDS, text) };
-    section.read_section_prefix()?;
-    let (mut bytes, mut counted) = (0_usize, None);
-    while let Some(&first) = section.rest.first() {
-        section.decode_line(first)?;
-        let fields = &section.fields;
-        // Names matter only once there are more lines than fields are allowed.
-        if fields.len() > limits.fields {
-            let counted = match &mut counted {
-                None => counted.insert(fields.iter().fold(FieldCount::default(), FieldCount::count_field)),
-                Some(counted) => {
-                    *counted = fields.iter().next_back().into_iter().fold(*counted, FieldCount::count_field);
-                    counted
-                }
-            };
-            if counted.fields > limits.fields {
-                return Err(DecodeError::TooManyFields);
-            }
+    let mut section = SectionDecoder::new(block);
+    if section.read_integer(8)? != 0 {
+        return Err(DYNAMIC);
+    }
+    // With the sign bit, Base would be negative (RFC 9204 §4.5.1.2).
+    let sign = section.peek_byte().is_some_and(|byte| byte & 0x80 != 0);
+    section.read_integer(7)?;
+    if sign {
+        return Err(DecodeError::Failed("negative base"));
+    }
+    section.decode_lines(limits, |section, first| match first {
+        // Indexed, T = 1: static
+        0xc0.. => section.decode_indexed_line(6, &STATIC_TABLE),
+        // Literal with name reference, T = 1: static; N concerns re-encoders only
+        0x40..0x80 if first & 0x10 != 0 => {
+            let index = section.read_integer(4)?;
+            section.decode_named_line(index, &STATIC_TABLE)
         }
-        let size = |line: DecodedLine<'_>| line.name.len().saturating_add(line.value.len());
-        bytes = bytes.saturating_add(fields.iter().next_back().map_or(0, size)).saturating_add(FIELD_OVERHEAD);
-        if bytes > limits.bytes {
-            return Err(DecodeError::TooManyBytes);
-        }
-    }
-    Ok(section.fields)
-}
-
-/// A count of fields, as [`FieldLimits::fields`] defines it.
-#[derive(Default, Clone, Copy)]
-struct FieldCount {
-    fields: usize,
-    has_cookie: bool,
-}
-
-impl FieldCount {
-    fn count_field(self, line: DecodedLine<'_>) -> Self {
-        let Self { fields, has_cookie } = self;
-        let is_cookie = line.id == name::COOKIE.id();
-        let counts = !line.name.starts_with(b":") && line.id != name::HOST.id() && !(is_cookie && has_cookie);
-        Self { fields: fields.saturating_add(counts.into()), has_cookie: has_cookie || is_cookie }
-    }
-}
-
-struct SectionDecoder<'a> {
-    rest: &'a [u8],
-    fields: DecodedFields,
-}
-
-impl SectionDecoder<'_> {
-    fn read_section_prefix(&mut self) -> Result<(), DecodeError> {
-        if self.read_integer(8)? != 0 {
-            return Err(DecodeError::Failed("refers to the dynamic table"));
-        }
-        // With the sign bit, Base would be negative (RFC 9204 §4.5.1.2).
-        let sign = self.rest.first().is_some_and(|byte| byte & 0x80 != 0);
-        self.read_integer(7)?;
-        if sign { Err(DecodeError::Failed("negative base")) } else { Ok(()) }
-    }
-
-    fn decode_line(&mut self, first: u8) -> Result<(), DecodeError> {
-        const DYNAMIC: DecodeError = DecodeError::Failed("refers to the dynamic table");
-        let at = self.fields.text_buffer().len();
-        match first {
-            // Indexed, T = 1: static
-            0xc0.. => {
-                let (name, value) = self.read_static_field(6)?;
-                self.fields.text_buffer().extend_from_slice(value.as_bytes());
-                self.fields.end_line(name, at);
-            }
-            // Literal with name reference, T = 1: static; N concerns re-encoders only
-            0x40..0x80 if first & 0x10 != 0 => {
-                let (name, _) = self.read_static_field(4)?;
-                self.read_string(7)?;
-                self.fields.end_line(name, at);
-            }
-            // Literal with literal name
-            0x20..0x40 => {
-                self.read_string(3)?;
-                let text = self.fields.text_buffer();
-                let length = text.len().saturating_sub(at);
-                match NameId::from_lower_case(text.get(at..).unwrap_or_default()) {
-                    NameId::OTHER => {
-                        self.read_string(7)?;
-                        self.fields.end_other_line(at, length);
-                    }
-                    name => {
-                        text.truncate(at);
-                        self.read_string(7)?;
-                        self.fields.end_line(name, at);
-                    }
-                }
-            }
-            // Indexed, literal with name reference, both also post-base
-            _ => return Err(DYNAMIC),
-        }
-        Ok(())
-    }
-
-    fn read_static_field(&mut self, prefix: u32) -> Result<(NameId, &'static str), DecodeError> {
-        let index = self.read_integer(prefix)?;
-        static_table::static_entry(index).ok_or(DecodeError::Failed("no such index in the static table"))
-    }
-
-    /// Appends a string to the text. A length with a prefix of `prefix` bits precedes it, with the Huffman flag above
-    /// the prefix.
-    fn read_string(&mut self, prefix: u32) -> Result<(), DecodeError> {
-        let huffman = self.rest.first().is_some_and(|byte| byte >> prefix & 1 != 0);
-        let length = self.read_integer(prefix)?;
-        let split = usize::try_from(length).ok().and_then(|length| self.rest.split_at_checked(length));
-        let (raw, rest) = split.ok_or(DecodeError::Failed("truncated string"))?;
-        self.rest = rest;
-        if huffman {
-            huffman::decode_huffman(raw, self.fields.text_buffer())
-                .map_err(|_| DecodeError::Failed("invalid Huffman string"))
-        } else {
-            self.fields.text_buffer().extend_from_slice(raw);
-            Ok(())
-        }
-    }
-
-    fn read_integer(&mut self, prefix: u32) -> Result<u64, IntegerError> {
-        integer::decode_integer(prefix, &mut self.rest)
-    }
+        // Literal with literal name
+        0x20..0x40 => section.decode_literal_line(3),
+        // Indexed, literal with name reference, both also post-base
+        _ => Err(DYNAMIC),
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::{encode_field, encode_prefix};
     use super::*;
-    use litequic_exchange::FieldNameRef;
+    use litequic_exchange::{DecodedLine, FieldNameRef, NameId, name};
     use proptest::prelude::*;
 
     const LIMITS: FieldLimits = FieldLimits { bytes: 1024, fields: 16 };

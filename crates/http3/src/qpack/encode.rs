@@ -1,10 +1,12 @@
 //! Encodes fields into a field section (RFC 9204 §4.5) with references to the static table alone.
 
-use super::{
-    huffman, integer,
-    static_table::{self, TableMatch},
+use super::static_table::STATIC_TABLE;
+use litequic_exchange::{
+    FieldLine, FieldNameRef, NameId,
+    field_compression::{TableMatch, encode_if_shorter, encode_integer, prefix_mask},
+    field_syntax::has_blank_edge,
+    name,
 };
-use litequic_exchange::{FieldLine, FieldNameRef, NameId, field_syntax::has_blank_edge, name};
 
 /// Appends a field section's prefix: Required Insert Count 0, Base 0.
 pub fn encode_prefix(out: &mut Vec<u8>) {
@@ -25,10 +27,10 @@ pub fn encode_line(line: &FieldLine<'_>, out: &mut Vec<u8>) {
 
 /// Appends a line with the name `name`, or `text` if the name has no number.
 fn encode_named<'t>(name: NameId, text: impl FnOnce() -> &'t [u8], value: &[u8], sensitive: bool, out: &mut Vec<u8>) {
-    match static_table::find_entry(name, value) {
-        Some(TableMatch::Field(index)) if !sensitive => integer::encode_integer(6, 0xc0, index, out),
+    match STATIC_TABLE.find_entry(name, value) {
+        Some(TableMatch::Field(index)) if !sensitive => encode_integer(6, 0xc0, index, out),
         Some(TableMatch::Field(index) | TableMatch::Name(index)) => {
-            integer::encode_integer(4, if sensitive { 0x70 } else { 0x50 }, index, out);
+            encode_integer(4, if sensitive { 0x70 } else { 0x50 }, index, out);
             encode_string(7, 0, value, out);
         }
         None => {
@@ -49,9 +51,9 @@ fn encode_string(prefix: u32, flags: u8, value: &[u8], out: &mut Vec<u8>) {
     let start = out.len();
     // The length mostly takes one byte; the text is encoded behind it before its length is known.
     out.resize(start + 1 + value.len(), 0);
-    let encoded = out.get_mut(start + 1..).and_then(|text| huffman::encode_if_shorter(value, text));
+    let encoded = out.get_mut(start + 1..).and_then(|text| encode_if_shorter(value, text));
     match encoded {
-        Some(length) if length < integer::prefix_mask(prefix).into() => {
+        Some(length) if length < prefix_mask(prefix).into() => {
             out.truncate(start + 1 + length);
             if let Some(first) = out.get_mut(start) {
                 // The length is below the mask, which has eight bits at most.
@@ -61,12 +63,12 @@ fn encode_string(prefix: u32, flags: u8, value: &[u8], out: &mut Vec<u8>) {
         Some(length) => {
             let text = out.split_off(start + 1);
             out.truncate(start);
-            integer::encode_integer(prefix, flags | 1 << prefix, length as u64, out);
+            encode_integer(prefix, flags | 1 << prefix, length as u64, out);
             out.extend_from_slice(text.get(..length).unwrap_or_default());
         }
         None => {
             out.truncate(start);
-            integer::encode_integer(prefix, flags, value.len() as u64, out);
+            encode_integer(prefix, flags, value.len() as u64, out);
             out.extend_from_slice(value);
         }
     }

@@ -1,7 +1,7 @@
 //! Reads the peer's QPACK streams (RFC 9204 §4.3, §4.4). Without a dynamic table, hardly any instruction is valid.
 
-use super::integer;
 use crate::error_code::ErrorCode;
+use litequic_exchange::field_compression::add_continuation;
 
 /// Reader of the peer's encoder stream: instructions for litequic's dynamic table, which has no capacity.
 #[derive(Debug, Default)]
@@ -50,8 +50,7 @@ impl DecoderStream {
                 (None, 0x40..0x7f) => None,
                 (None, _) => return Err(ErrorCode::QpackDecoderStreamError),
                 (Some((id, shift)), _) => {
-                    let id =
-                        integer::add_continuation(id, byte, shift).map_err(|_| ErrorCode::QpackDecoderStreamError)?;
+                    let id = add_continuation(id, byte, shift).map_err(|_| ErrorCode::QpackDecoderStreamError)?;
                     (byte & 0x80 != 0).then_some((id, shift + 7))
                 }
             };

@@ -3,12 +3,10 @@
 
 mod decode;
 mod encode;
-mod huffman;
 mod instructions;
-mod integer;
 mod static_table;
 
-pub use decode::{DecodeError, decode_section};
+pub use decode::decode_section;
 pub use encode::{encode_field, encode_line, encode_prefix, encode_status};
 pub use instructions::{DecoderStream, EncoderStream};
-pub use litequic_exchange::terms::FieldLimits;
+pub use litequic_exchange::{field_compression::DecodeError, terms::FieldLimits};

@@ -1,11 +1,11 @@
-//! Defines the static table (RFC 9204 Appendix A), for decoding by index and for encoding by name.
+//! Defines the static table (RFC 9204 Appendix A).
 
-use litequic_exchange::NameId;
-
-const TABLE_LEN: usize = 99;
+use litequic_exchange::field_compression::StaticTable;
 
 /// Names and values by index.
-const STATIC_TABLE: [(&str, &str); TABLE_LEN] = [
+pub(super) static STATIC_TABLE: StaticTable<99, 0> = StaticTable::new(&FIELDS);
+
+const FIELDS: [(&str, &str); 99] = [
     (":authority", ""), // 0
     (":path", "/"),
     ("age", "0"),
@@ -107,89 +107,10 @@ const STATIC_TABLE: [(&str, &str); TABLE_LEN] = [
     ("x-frame-options", "sameorigin"),
 ];
 
-/// Numbers of the names, by index.
-static NAME_IDS: [NameId; TABLE_LEN] = build_name_ids();
-
-/// Returns name and value at `index`.
-pub(super) fn static_entry(index: u64) -> Option<(NameId, &'static str)> {
-    let index = usize::try_from(index).ok()?;
-    Some((*NAME_IDS.get(index)?, STATIC_TABLE.get(index)?.1))
-}
-
-/// Match of a field in the table, with the index of its entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum TableMatch {
-    /// Name and value match.
-    Field(u64),
-    /// The name matches, the value does not.
-    Name(u64),
-}
-
-/// Looks up a field.
-pub(super) fn find_entry(name: NameId, value: &[u8]) -> Option<TableMatch> {
-    let first = *FIRST_INDEX.get(name.table_index()).filter(|first| **first != NO_ENTRY)?;
-    let mut index = first;
-    while let Some((_, known)) = STATIC_TABLE.get(usize::from(index)) {
-        if known.as_bytes() == value {
-            return Some(TableMatch::Field(u64::from(index)));
-        }
-        index = *NEXT_INDEX.get(usize::from(index))?;
-    }
-    Some(TableMatch::Name(u64::from(first)))
-}
-
-/// Marks the absence of an entry, beyond the table's end.
-const NO_ENTRY: u8 = u8::MAX;
-
-/// First index of each name, by the name's number.
-static FIRST_INDEX: [u8; NameId::COUNT] = build_first_index();
-
-/// Next index with the same name, by index.
-static NEXT_INDEX: [u8; TABLE_LEN] = build_next_index();
-
-#[expect(clippy::indexing_slicing, reason = "runs in the compiler alone")]
-const fn build_name_ids() -> [NameId; TABLE_LEN] {
-    let mut ids = [NameId::OTHER; TABLE_LEN];
-    let mut index = 0;
-    while index < TABLE_LEN {
-        ids[index] = NameId::from_const_name(STATIC_TABLE[index].0);
-        assert!(ids[index].is_known(), "a name without a number");
-        index += 1;
-    }
-    ids
-}
-
-#[expect(clippy::indexing_slicing, clippy::cast_possible_truncation, reason = "runs in the compiler alone")]
-const fn build_first_index() -> [u8; NameId::COUNT] {
-    let (mut first, ids) = ([NO_ENTRY; NameId::COUNT], build_name_ids());
-    let mut index = TABLE_LEN;
-    while index > 0 {
-        index -= 1;
-        first[ids[index].table_index()] = index as u8;
-    }
-    first
-}
-
-#[expect(clippy::indexing_slicing, clippy::cast_possible_truncation, reason = "runs in the compiler alone")]
-const fn build_next_index() -> [u8; TABLE_LEN] {
-    let (mut next, ids) = ([NO_ENTRY; TABLE_LEN], build_name_ids());
-    let mut index = 0;
-    while index < TABLE_LEN {
-        let mut other = index + 1;
-        while other < TABLE_LEN && ids[index].table_index() != ids[other].table_index() {
-            other += 1;
-        }
-        if other < TABLE_LEN {
-            next[index] = other as u8;
-        }
-        index += 1;
-    }
-    next
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use litequic_exchange::{NameId, field_compression::TableMatch};
 
     #[test]
     fn entries_stand_where_rfc_9204_puts_them() {
@@ -213,24 +134,32 @@ mod tests {
             (98, "x-frame-options", "sameorigin"),
         ];
         for (index, name, value) in table {
-            assert_eq!(static_entry(index).map(|(id, value)| (id.as_str(), value)), Some((name, value)), "{index}");
+            assert_eq!(
+                STATIC_TABLE.entry(index).map(|(id, value)| (id.as_str(), value)),
+                Some((name, value)),
+                "{index}"
+            );
         }
-        assert_eq!(static_entry(99), None);
-        assert_eq!(static_entry(u64::MAX), None);
+        assert_eq!(STATIC_TABLE.entry(99), None);
+        assert_eq!(STATIC_TABLE.entry(u64::MAX), None);
     }
 
     #[test]
     fn a_lookup_finds_the_entry_that_a_linear_search_finds() {
         let names =
-            STATIC_TABLE.iter().map(|(name, _)| *name).chain(["", "x", "accepp", "x-request-id", ":protocol", "link "]);
-        let values = STATIC_TABLE.iter().map(|(_, value)| *value).chain(["else"]);
+            FIELDS.iter().map(|(name, _)| *name).chain(["", "x", "accepp", "x-request-id", ":protocol", "link "]);
+        let values = FIELDS.iter().map(|(_, value)| *value).chain(["else"]);
         for name in names {
             for value in values.clone() {
-                let field = STATIC_TABLE.iter().position(|entry| *entry == (name, value));
-                let first = STATIC_TABLE.iter().position(|entry| entry.0 == name);
+                let field = FIELDS.iter().position(|entry| *entry == (name, value));
+                let first = FIELDS.iter().position(|entry| entry.0 == name);
                 let expected =
                     field.map(|at| TableMatch::Field(at as u64)).or(first.map(|at| TableMatch::Name(at as u64)));
-                assert_eq!(find_entry(NameId::from_const_name(name), value.as_bytes()), expected, "{name}: {value}");
+                assert_eq!(
+                    STATIC_TABLE.find_entry(NameId::from_const_name(name), value.as_bytes()),
+                    expected,
+                    "{name}: {value}"
+                );
             }
         }
     }

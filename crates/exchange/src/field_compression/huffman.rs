@@ -133,7 +133,7 @@ fn decode_long_word(bits: u64) -> Option<(u8, u32)> {
 
 /// Encodes `input` into the beginning of `out`, which is as long as `input`. Returns the number of bytes if they are
 /// fewer than those of `input`; otherwise `None`, and the bytes of `out` are undefined.
-pub(super) fn encode_if_shorter(input: &[u8], out: &mut [u8]) -> Option<usize> {
+pub fn encode_if_shorter(input: &[u8], out: &mut [u8]) -> Option<usize> {
     // At most 31 bits remain from word to word, and a word has at most 30.
     let (mut bits, mut count, mut written) = (0_u64, 0_u32, 0);
     for byte in input {

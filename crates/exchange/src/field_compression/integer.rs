@@ -1,8 +1,8 @@
-//! Encodes and decodes integers with a prefix (RFC 9204 §4.1.1, RFC 7541 §5.1).
+//! Encodes and decodes integers with a prefix (RFC 7541 §5.1, RFC 9204 §4.1.1).
 
 /// The reason why an integer cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum IntegerError {
+pub enum IntegerError {
     /// The input ends within the integer.
     Cut,
     /// The integer is larger than 62 bits, or is encoded in more bytes than these need.
@@ -14,6 +14,7 @@ const MAX_SHIFT: u32 = 62;
 
 /// Takes an integer with a prefix of `prefix` bits (1 to 8) from the front of `input`. The bits above the prefix are
 /// ignored.
+#[inline]
 pub(super) fn decode_integer(prefix: u32, input: &mut &[u8]) -> Result<u64, IntegerError> {
     let (&first, mut rest) = input.split_first().ok_or(IntegerError::Cut)?;
     let mask = prefix_mask(prefix);
@@ -35,7 +36,12 @@ pub(super) fn decode_integer(prefix: u32, input: &mut &[u8]) -> Result<u64, Inte
 }
 
 /// Adds the continuation byte `byte` to `value` at bit `shift`.
-pub(super) fn add_continuation(value: u64, byte: u8, shift: u32) -> Result<u64, IntegerError> {
+///
+/// # Errors
+///
+/// [`IntegerError::Overflow`] beyond 62 bits.
+#[inline]
+pub fn add_continuation(value: u64, byte: u8, shift: u32) -> Result<u64, IntegerError> {
     if shift >= MAX_SHIFT {
         return Err(IntegerError::Overflow);
     }
@@ -46,7 +52,8 @@ pub(super) fn add_continuation(value: u64, byte: u8, shift: u32) -> Result<u64, 
 
 /// Appends `value` with a prefix of `prefix` bits, and `flags` in the bits above.
 #[expect(clippy::cast_possible_truncation, reason = "each value is below 256 where it is cut")]
-pub(super) fn encode_integer(prefix: u32, flags: u8, mut value: u64, out: &mut Vec<u8>) {
+#[inline]
+pub fn encode_integer(prefix: u32, flags: u8, mut value: u64, out: &mut Vec<u8>) {
     let mask = prefix_mask(prefix);
     if value < u64::from(mask) {
         out.push(flags | value as u8);
@@ -62,7 +69,8 @@ pub(super) fn encode_integer(prefix: u32, flags: u8, mut value: u64, out: &mut V
 }
 
 /// Returns the prefix of `prefix` bits with all bits set, which announces continuation bytes.
-pub(super) const fn prefix_mask(prefix: u32) -> u8 {
+#[inline]
+pub const fn prefix_mask(prefix: u32) -> u8 {
     u8::MAX >> (8 - prefix)
 }
 

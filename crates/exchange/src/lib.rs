@@ -21,6 +21,7 @@ mod fields;
 mod forwarded_values;
 mod head;
 pub mod http1;
+pub mod http2;
 mod http_date;
 mod interim_channel;
 mod linger_budget;
@@ -33,6 +34,7 @@ pub mod terms;
 mod tls_identity;
 mod trace_context;
 mod tunnel;
+pub mod well_formed;
 mod whole_body;
 
 pub use address::write_address;

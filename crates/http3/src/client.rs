@@ -11,7 +11,7 @@ use super::{
     varint,
 };
 use bytes::{Bytes, BytesMut};
-use http::{Method, Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode, Version};
 use litequic_exchange::{DecodedFields, Fields};
 use s2n_quic::{
     connection::{Handle, ReceiveStreamAcceptor},
@@ -310,7 +310,11 @@ impl ResponseStream {
             self.expected =
                 head.content_length.filter(|_| !self.is_head_request && head.status != StatusCode::NOT_MODIFIED);
         }
-        Ok(head.into_response(()))
+        let mut response = Response::new(());
+        *response.status_mut() = head.status;
+        *response.headers_mut() = head.fields.into();
+        *response.version_mut() = Version::HTTP_3;
+        Ok(response)
     }
 
     /// Receives the next piece of the body, after the final header; `None` at the body's end. Not cancel safe: part of

@@ -1,7 +1,7 @@
 //! Stores fields as a decoder produces them, unchecked.
 
 use super::{Fields, NameId, NameSet, Span, field_line::StoredLine, memory_pool};
-use crate::field_syntax::is_alphanumeric_name;
+use crate::field_syntax::{has_blank_edge, is_alphanumeric_name};
 use std::mem;
 
 /// Decoded lines of a field section, pseudo-header fields included.
@@ -68,6 +68,24 @@ impl DecodedFields {
     /// Returns the lines in order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = DecodedLine<'_>> {
         self.lines.iter().map(|line| to_decoded_line(line, &self.text))
+    }
+
+    /// Cuts spaces and tabs at the edges of values, other than those of pseudo-header fields.
+    pub fn trim_values(&mut self) {
+        for line in self.lines.iter_mut().filter(|line| !line.name.is_pseudo()) {
+            let value = line.resolve_line(&self.text).value;
+            if has_blank_edge(value) {
+                let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t');
+                let start = value.iter().position(|byte| !is_blank(byte)).unwrap_or(value.len());
+                let blanks = value.iter().rev().take_while(|byte| is_blank(byte)).count();
+                let length = value.len().saturating_sub(start).saturating_sub(blanks);
+                // The text of a name stays in front of the value.
+                let at = (line.at as usize).saturating_add(line.name_len.into());
+                let from = at.saturating_add(start);
+                self.text.copy_within(from..from.saturating_add(length), at);
+                line.value_len = u32::try_from(length).unwrap_or_default();
+            }
+        }
     }
 
     /// Converts the lines for which `keeps` returns true to fields.

@@ -1,12 +1,13 @@
 //! Encodes messages into HEADERS frames. Fields that HTTP/3 forbids are always left out.
 
-use super::field_checks::CONNECTION_SPECIFIC;
 use crate::{
     frame::{FrameHeader, FrameType},
     qpack,
 };
 use http::{Method, StatusCode, Uri};
-use litequic_exchange::{FieldLine, Fields, NameSet, field_syntax::may_be_trailer, name};
+use litequic_exchange::{
+    FieldLine, Fields, NameSet, field_syntax::may_be_trailer, name, well_formed::CONNECTION_SPECIFIC,
+};
 
 /// The reason why a message cannot be encoded in HTTP/3.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -146,7 +147,7 @@ mod tests {
     use crate::qpack::{FieldLimits, decode_section};
     use bytes::Bytes;
     use http::{HeaderMap, HeaderName, HeaderValue, header};
-    use litequic_exchange::{DecodedFields, FieldNameRef, LastAuthority};
+    use litequic_exchange::{DecodedFields, FieldNameRef, LastAuthority, well_formed::Malformed};
     use proptest::prelude::*;
 
     /// The fields of the one HEADERS frame in `out`.
@@ -162,7 +163,7 @@ mod tests {
         all.iter().map(|(name, value)| (FieldNameRef::from_lower_case_token(name), value.as_bytes())).collect()
     }
 
-    fn response_back(status: u16, headers: &Fields) -> Result<DecodedResponse, Rejection> {
+    fn response_back(status: u16, headers: &Fields) -> Result<DecodedResponse, Malformed> {
         let mut out = Vec::new();
         encode_response(StatusCode::from_u16(status).unwrap(), headers, &mut out).unwrap();
         decode_response(fields(out))

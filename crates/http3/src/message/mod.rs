@@ -6,17 +6,13 @@
 #![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 
 mod encode;
-mod field_checks;
 mod rejection;
 mod request;
-mod response;
-mod trailers;
 
 pub use encode::{EncodeError, encode_request, encode_response, encode_trailers};
+pub use litequic_exchange::well_formed::{DecodedResponse, decode_response, decode_trailers};
 pub use rejection::Rejection;
 pub use request::{DecodedRequest, decode_request};
-pub use response::{DecodedResponse, decode_response};
-pub use trailers::decode_trailers;
 
 #[cfg(test)]
 pub(super) mod test_support {

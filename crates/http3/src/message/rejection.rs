@@ -1,6 +1,7 @@
 //! Defines the reason why a message is neither forwarded nor repaired.
 
 use http::StatusCode;
+use litequic_exchange::well_formed;
 
 /// The reason why a message is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -11,4 +12,10 @@ pub enum Rejection {
     /// A well-formed message, which is answered with this status for this reason.
     #[error("{1} ({0})")]
     Status(StatusCode, &'static str),
+}
+
+impl From<well_formed::Malformed> for Rejection {
+    fn from(well_formed::Malformed(reason): well_formed::Malformed) -> Self {
+        Self::Malformed(reason)
+    }
 }

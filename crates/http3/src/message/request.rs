@@ -1,10 +1,11 @@
 //! Decodes a field section into a request, with the checks that need the header alone (RFC 9114 §4.3.1).
 
-use super::{Rejection, field_checks};
+use super::Rejection;
 use http::{Method, StatusCode};
 use litequic_exchange::{
     DecodedFields, DecodedLine, FieldNameRef, Fields, Head, LastAuthority, Span, Upgrade, check_path,
-    field_syntax::is_token_byte, merge_authorities, name,
+    field_syntax::{has_blank_edge, is_token_byte},
+    merge_authorities, name, well_formed,
 };
 
 /// A decoded and checked request.
@@ -30,7 +31,7 @@ pub fn decode_request(
     last: &LastAuthority,
 ) -> Result<DecodedRequest, Rejection> {
     let (pseudo, mut fields) = split_pseudo_headers(decoded)?;
-    let content_length = field_checks::normalize_content_length(&mut fields)?;
+    let content_length = well_formed::normalize_content_length(&mut fields)?;
     let value = |name: FieldNameRef<'_>| pseudo.find_span(name).map(|span| fields.span_text(span));
     let method = value(name::METHOD).ok_or(Rejection::Malformed("no :method"))?;
     let mut method = Method::from_bytes(method).map_err(|_| Rejection::Malformed(":method is not a token"))?;
@@ -118,7 +119,7 @@ impl PseudoHeaders {
         if line.id == name::STATUS.id() {
             return Err(Rejection::Malformed(":status in a request"));
         }
-        field_checks::check_pseudo_value(line.value)?;
+        check_pseudo_value(line.value)?;
         if line.value.is_empty() {
             return Err(Rejection::Malformed("empty pseudo-header"));
         }
@@ -151,15 +152,26 @@ fn split_pseudo_headers(decoded: DecodedFields) -> Result<(PseudoHeaders, Fields
             return pseudo.set_pseudo(&line).map(|()| false);
         }
         regular_seen = true;
-        field_checks::check_field(&line)?;
+        well_formed::check_field(&line)?;
         if line.id == name::HOST.id() {
             return pseudo.set_host_span(&line).map(|()| false);
         }
         Ok(true)
     })?;
-    field_checks::check_connection_fields(&fields)?;
+    well_formed::check_connection_fields(&fields)?;
     join_crumbs(&mut fields);
     Ok((pseudo, fields))
+}
+
+/// Checks the value of a pseudo-header: no NUL, CR or LF, and no blanks at its edges.
+fn check_pseudo_value(value: &[u8]) -> Result<(), Rejection> {
+    if value.iter().any(|byte| matches!(byte, 0 | b'\r' | b'\n')) {
+        return Err(Rejection::Malformed("field value with NUL, CR or LF"));
+    }
+    if has_blank_edge(value) {
+        return Err(Rejection::Malformed("field value with leading or trailing whitespace"));
+    }
+    Ok(())
 }
 
 /// Joins the crumbs of a Cookie field, as HTTP/1.1 requires (RFC 9114 §4.2.1).

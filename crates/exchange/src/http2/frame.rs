@@ -11,7 +11,8 @@ pub const FRAME_HEADER_LEN: usize = 9;
 pub const DEFAULT_MAX_FRAME_LEN: u32 = 16_384;
 /// Largest value of SETTINGS_MAX_FRAME_SIZE.
 pub const LARGEST_FRAME_LEN: u32 = (1 << 24) - 1;
-/// Flow-control window of a connection, and of a stream without SETTINGS_INITIAL_WINDOW_SIZE, in bytes (RFC 9113 §6.9.2).
+/// Flow-control window of a connection, and of a stream without SETTINGS_INITIAL_WINDOW_SIZE, in bytes (RFC 9113
+/// §6.9.2).
 pub const DEFAULT_WINDOW: u32 = 65_535;
 /// Largest flow-control window in bytes (RFC 9113 §6.9.1).
 pub const MAX_WINDOW: u32 = (1 << 31) - 1;
@@ -63,7 +64,7 @@ pub struct Http2FrameHeader {
     pub length: u32,
     /// Type of the frame, one of [`kind`] or unknown.
     pub kind: u8,
-    /// Flags that the type defines, and others.
+    /// Flags, of which the type defines some.
     pub flags: u8,
     /// Stream, of 31 bits; 0 is the connection.
     pub stream: u32,

@@ -1,5 +1,5 @@
-//! Parses and writes HTTP/2 (RFC 9113) as a client: frames, field blocks by HPACK without a dynamic table (RFC 7541), and
-//! heads of responses. Pure: no socket, clock or task.
+//! Parses and writes HTTP/2 (RFC 9113) as a client: frames, field blocks by HPACK without a dynamic table (RFC 7541),
+//! and heads of responses. Pure: no socket, clock or task.
 // Numbers here come from servers: none may wrap, and none may panic in builds with overflow checks.
 #![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 

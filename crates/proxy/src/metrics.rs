@@ -82,6 +82,9 @@ metrics! {
                 "Connections to origins that were closed instead of kept idle, because idle connections had a fifth \
                  of the file descriptors, or a request waited for one.",
             limit_interim [limit: "interim"] "Interim responses dropped because the client had not read earlier ones.",
+            limit_origin_cancels [limit: "origin_cancels"]
+                "HTTP/2 connections to origins that got no further requests because litequic had cancelled 100 at \
+                 once, or 20 a second.",
             limit_response_header [limit: "response_header"] "Responses whose header is larger than litequic accepts.",
         }
         Counter(
@@ -121,6 +124,14 @@ metrics! {
             origin_connections "If the value is close to the number of requests, keep-alive does not work.",
         }
         Gauge("origin_connections_open", "Connections to origins that are open now.") { origin_connections_open }
+        Gauge("origin_streams_open", "Requests in flight on HTTP/2 connections to origins.") { origin_streams_open }
+        Counter("origin_streams_cancelled", "Requests on HTTP/2 connections to origins that litequic cancelled.") {
+            origin_streams_cancelled "The client cancelled them, or a timeout or another client's request ended them.",
+        }
+        Counter("origin_streams_refused", "Requests that an HTTP/2 server did not process: they were sent again.") {
+            origin_streams_refused,
+        }
+        Counter("origin_goaways", "HTTP/2 connections that their server ended by GOAWAY.") { origin_goaways }
         Counter("origin_connect_errors", "Connections to origins that could not be opened.") { origin_connect_errors }
         Counter("origin_tls_handshakes", "TLS handshakes with origins for requests. Health checks have their own \
                                           counters.") {

@@ -14,6 +14,7 @@ use litequic_exchange::{
     BodyCapacity, BodyError, FieldName, FieldNameRef, Fields, Head, Traceparent, WholeBody,
     field_syntax::is_field_value,
     http1::{self, BodyDecoder, BodyPiece, HeadError, HeadLines, MessageFraming},
+    http2::{MAX_INTERIM, StreamFailure},
     name,
 };
 use litequic_resources::descriptors::Descriptor;
@@ -35,9 +36,6 @@ use tokio_util::io::poll_read_buf;
 
 /// Most bytes of one read. Large reads make few system calls and feed long GSO trains.
 const MAX_READ: usize = 256 * 1024;
-/// Most interim responses to one request (RFC 9110 §15.2). Few of them are forwarded; an origin that sends no other
-/// response must come to an end.
-const MAX_INTERIM: u32 = 1_000;
 /// Most pieces of a request's body in one write, each with the two parts of its chunk.
 const MAX_PIECES: usize = 16;
 /// Bytes of a request's body, and one piece more, that are held until the socket accepts them.
@@ -199,6 +197,9 @@ pub(crate) enum SendFailure {
     Interims,
     #[error("the request's body failed")]
     Body,
+    /// A stream of an HTTP/2 connection.
+    #[error(transparent)]
+    Stream(StreamFailure),
     /// [`OriginConnection::evict_request`].
     #[error("the connection was needed for another client")]
     Evicted,

@@ -17,7 +17,9 @@ use http::{Method, StatusCode};
 use litequic_config::Timeouts;
 use litequic_exchange::{
     Abort, Body, BodyError, Client, Head, InterimSender, RequestRecord, Response, Traceparent, Tunnel,
-    http1::HeadError, name, rarely_has_body,
+    http1::HeadError,
+    http2::{HeadFault, StreamFailure},
+    name, rarely_has_body,
 };
 use litequic_resources::fairness::ClientSource;
 use std::{
@@ -195,7 +197,13 @@ impl<'a> Attempts<'a> {
         let server = ticket.chosen_server();
         self.record.update_facts(|facts| facts.server = Some(Arc::clone(&server.name)));
         self.traceparent = self.traced.begin_attempt(&self.origin.name, &server.name, number);
-        let needs = ConnectionNeeds { fresh: self.fresh, quiet: !self.is_repeatable, proxied: self.proxied };
+        let needs = ConnectionNeeds {
+            fresh: self.fresh,
+            quiet: !self.is_repeatable,
+            proxied: self.proxied,
+            has_body: self.upload.is_some(),
+            switches: self.switch.is_some(),
+        };
         let connection = server.pool.acquire(needs, self.source, self.timeouts, self.deadline).await;
         let error = match connection {
             Ok(connection) => {
@@ -503,9 +511,18 @@ fn classify_send_failure(failure: &SendFailure, connection: &PooledConnection) -
         SendFailure::Evicted => Error::Evicted,
         SendFailure::Head(HeadError::TooLarge) => Error::HeaderTooLarge,
         SendFailure::Head(HeadError::LengthTooLarge) => Error::ContentLength,
-        SendFailure::Head(_) | SendFailure::Interims => Error::Protocol,
-        SendFailure::Closed | SendFailure::Io(_) | SendFailure::Body if connection.has_answered() => Error::Incomplete,
+        SendFailure::Stream(StreamFailure::Head(HeadFault::TooLarge)) => Error::HeaderTooLarge,
+        SendFailure::Stream(StreamFailure::Head(_) | StreamFailure::Malformed | StreamFailure::Interims)
+        | SendFailure::Head(_)
+        | SendFailure::Interims => Error::Protocol,
+        SendFailure::Closed | SendFailure::Io(_) | SendFailure::Body | SendFailure::Stream(_)
+            if connection.has_answered() =>
+        {
+            Error::Incomplete
+        }
         // The connection was closed, reset, or never idle.
-        SendFailure::Closed | SendFailure::Io(_) | SendFailure::Body | SendFailure::Unsent => Error::Terminated,
+        SendFailure::Closed | SendFailure::Io(_) | SendFailure::Body | SendFailure::Stream(_) | SendFailure::Unsent => {
+            Error::Terminated
+        }
     }
 }

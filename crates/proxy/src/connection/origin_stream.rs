@@ -72,6 +72,9 @@ impl OriginStream {
     /// header.
     pub(crate) fn prepare_request(&self, upload: Option<Rc<Upload>>, traceparent: Option<Traceparent>) {
         let upload = upload.filter(|upload| !upload.is_empty());
+        if let Some(upload) = &upload {
+            upload.keep_beginning();
+        }
         self.outgoing.replace(OutgoingBody { upload, traceparent, ..OutgoingBody::default() });
     }
 

@@ -24,6 +24,8 @@ use tokio::time::{Instant, timeout};
 
 /// Longest wait for the first bytes of a body of unknown length before the request is sent without them.
 const FIRST_BYTES_TIMEOUT: Duration = Duration::from_secs(1);
+/// Most bytes of a body that are kept for another attempt: as many as are read ahead.
+const MAX_KEPT_BYTES: usize = 16 * 1024;
 /// Time added before a client's rate counts if the client waits for 100 (Continue): until litequic sends it, and a
 /// round trip.
 const CONTINUE_DELAY: Duration = Duration::from_secs(2);
@@ -45,6 +47,8 @@ pub(crate) struct Upload {
     /// Whether a byte, or the trailers, were taken from the body to be sent.
     taken: Cell<bool>,
     ahead: RefCell<ReadAhead>,
+    /// All that was taken, while it may have to be sent again; `None` once that is too much, or is not wanted.
+    kept: RefCell<Option<ReadAhead>>,
     client: Cell<ClientTime>,
     /// Flag that is set once 100 (Continue) was sent, if the client waits for that before it sends.
     continued: OnceCell<Rc<Cell<bool>>>,
@@ -145,6 +149,7 @@ impl Upload {
             moved: Cell::new(Instant::now()),
             taken: Cell::new(false),
             ahead: RefCell::default(),
+            kept: RefCell::new(None),
             client: Cell::default(),
             continued: OnceCell::new(),
             waker: RefCell::default(),
@@ -282,9 +287,51 @@ impl Upload {
             Some(frame) => Some(Ok(frame)),
             None => ready!(self.poll_client(cx)),
         };
-        let took = |frame: &Frame<Bytes>| frame.data_ref().is_none_or(|data| !data.is_empty());
-        self.taken.set(self.taken.get() || matches!(&next, Some(Ok(frame)) if took(frame)));
+        if let Some(Ok(frame)) = &next
+            && frame.data_ref().is_none_or(|data| !data.is_empty())
+        {
+            self.taken.set(true);
+            self.keep_frame(frame);
+        }
         Poll::Ready(next)
+    }
+
+    /// Keeps the beginning of the body from now on, so that [`Self::rewind_upload`] can put it back: an HTTP/2 server
+    /// may say that it has not processed the request.
+    pub(super) fn keep_beginning(&self) {
+        if !self.taken.get() {
+            self.kept.replace(Some(ReadAhead::default()));
+        }
+    }
+
+    fn keep_frame(&self, frame: &Frame<Bytes>) {
+        let kept = &mut *self.kept.borrow_mut();
+        let Some(all) = kept else { return };
+        let bytes = frame.data_ref().map_or(0, Bytes::len);
+        if all.ahead_length().saturating_add(bytes) > MAX_KEPT_BYTES {
+            *kept = None;
+        } else {
+            match (frame.data_ref(), frame.trailers_ref()) {
+                (Some(data), _) => all.push(Frame::data(data.clone())),
+                (None, Some(trailers)) => all.push(Frame::trailers(trailers.clone())),
+                (None, None) => {}
+            }
+        }
+    }
+
+    /// Puts back all that was taken, for another attempt, and returns whether the body is whole again.
+    pub(crate) fn rewind_upload(&self) -> bool {
+        if !self.taken.get() {
+            return true;
+        }
+        let Some(mut kept) = self.kept.take() else { return false };
+        let mut ahead = self.ahead.borrow_mut();
+        while let Some(frame) = ahead.pop() {
+            kept.push(frame);
+        }
+        *ahead = kept;
+        self.taken.set(false);
+        true
     }
 
     /// Reads the next frame of the client.

@@ -347,7 +347,7 @@ impl<'a> Attempts<'a> {
             return Err(error.into());
         }
         let failure = AttemptFailure {
-            handed_back: matches!(cause, SendFailure::Unsent),
+            handed_back: matches!(cause, SendFailure::Unsent) && upload.is_none_or(Upload::rewind_upload),
             reused: connection.is_reused(),
             closed: error == Error::Terminated,
             answered: connection.has_answered(),

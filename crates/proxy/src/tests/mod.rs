@@ -7,6 +7,7 @@ mod clocks;
 mod descriptors;
 mod failing;
 mod fairness;
+mod http2_origins;
 mod pooling;
 mod secure;
 mod sticky;

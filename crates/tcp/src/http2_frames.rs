@@ -2,31 +2,20 @@
 //! this bounds the rate of frames. Pure.
 
 use litequic_base::token_bucket::TokenBucket;
-use litequic_exchange::priority;
+use litequic_exchange::{
+    http2::{
+        FRAME_HEADER_LEN, Http2FrameHeader, PREFACE,
+        flag::{self, END_HEADERS, END_STREAM},
+        kind::{CONTINUATION, DATA, HEADERS, PRIORITY, PRIORITY_UPDATE, RST_STREAM},
+    },
+    priority,
+};
 use std::time::Instant;
 
-/// Length of the client's connection preface (RFC 9113 §3.4), which is not a frame.
-const PREFACE_LEN: usize = 24;
-/// Length of a frame's header in bytes.
-const FRAME_HEADER_LEN: usize = 9;
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
-/// PRIORITY (RFC 7540 §6.3).
-const PRIORITY: u8 = 2;
 /// Length of a stream dependency and a weight in bytes, in PRIORITY frames and at the beginning of HEADERS.
 const WEIGHT_LEN: u32 = 5;
-const RST_STREAM: u8 = 3;
-const CONTINUATION: u8 = 9;
-/// PRIORITY_UPDATE (RFC 9218 §7.1).
-const PRIORITY_UPDATE: u8 = 0x10;
 /// Largest payload of a PRIORITY_UPDATE frame in bytes. A longer one is skipped.
 const MAX_UPDATE_LEN: u32 = 64;
-/// Flags of DATA and HEADERS (RFC 9113 §6.1, §6.2).
-const END_STREAM: u8 = 1;
-const END_HEADERS: u8 = 4;
-const PADDED: u8 = 8;
-/// Flag of HEADERS that begin with a stream dependency and a weight.
-const HAS_WEIGHT: u8 = 0x20;
 /// Payload below which a DATA frame counts as small, in bytes.
 const SMALL_DATA_LEN: u32 = 64;
 
@@ -89,20 +78,13 @@ struct FrameHeaderScanner {
     header_len: usize,
 }
 
-struct ScannedHeader {
-    length: u32,
-    kind: u8,
-    flags: u8,
-    stream: u32,
-}
-
 impl FrameHeaderScanner {
     const fn after_preface(preface: usize) -> Self {
         Self { skip: preface as u64, partial_header: [0; FRAME_HEADER_LEN], header_len: 0 }
     }
 
     /// Returns the next header that ends in `rest`, and advances `rest` behind it. `None` once `rest` is used up.
-    fn next_header(&mut self, rest: &mut &[u8]) -> Option<ScannedHeader> {
+    fn next_header(&mut self, rest: &mut &[u8]) -> Option<Http2FrameHeader> {
         while !rest.is_empty() {
             if self.skip > 0 {
                 let skipped = usize::try_from(self.skip).unwrap_or(usize::MAX).min(rest.len());
@@ -124,10 +106,9 @@ impl FrameHeaderScanner {
                 return None;
             }
             self.header_len = 0;
-            let [a, b, c, kind, flags, d, e, f, g] = self.partial_header;
-            let length = u32::from_be_bytes([0, a, b, c]);
-            self.skip = length.into();
-            return Some(ScannedHeader { length, kind, flags, stream: u32::from_be_bytes([d & 0x7f, e, f, g]) });
+            let header = Http2FrameHeader::parse(&self.partial_header);
+            self.skip = header.length.into();
+            return Some(header);
         }
         None
     }
@@ -156,7 +137,7 @@ impl SentFrameScanner {
     pub(crate) fn scan_written(&mut self, bytes: &[u8], mut found: impl FnMut(u32, u64, ResponseFrame)) {
         let end = self.written.saturating_add(bytes.len() as u64);
         let mut rest = bytes;
-        while let Some(ScannedHeader { length, kind, flags, stream }) = self.headers.next_header(&mut rest) {
+        while let Some(Http2FrameHeader { length, kind, flags, stream }) = self.headers.next_header(&mut rest) {
             let behind = end.saturating_sub(rest.len() as u64);
             let mut ends = false;
             match kind {
@@ -210,7 +191,7 @@ impl FrameCounter {
     pub fn new(control: u32, small: u32) -> Self {
         let (control, small) = (TokenBucket::new(control), TokenBucket::new(small));
         Self {
-            headers: FrameHeaderScanner::after_preface(PREFACE_LEN),
+            headers: FrameHeaderScanner::after_preface(PREFACE.len()),
             control,
             small,
             data: 0,
@@ -261,7 +242,7 @@ impl FrameCounter {
         let mut rest = bytes;
         let (mut control, mut small) = (0_u32, 0_u32);
         self.read_payload(&mut rest);
-        while let Some(ScannedHeader { length, kind, flags, stream }) = self.headers.next_header(&mut rest) {
+        while let Some(Http2FrameHeader { length, kind, flags, stream }) = self.headers.next_header(&mut rest) {
             match kind {
                 HEADERS => self.heads = self.heads.saturating_add(1),
                 DATA => {
@@ -278,8 +259,8 @@ impl FrameCounter {
                 PRIORITY if length == WEIGHT_LEN && stream > 0 => {
                     self.begin_payload(WEIGHT_LEN, length, stream, &mut rest);
                 }
-                HEADERS if flags & HAS_WEIGHT > 0 && stream > 0 => {
-                    let count = WEIGHT_LEN + u32::from(flags & PADDED > 0);
+                HEADERS if flags & flag::PRIORITY > 0 && stream > 0 => {
+                    let count = WEIGHT_LEN + u32::from(flags & flag::PADDED > 0);
                     self.begin_payload(count, length, stream, &mut rest);
                 }
                 _ => {}
@@ -360,7 +341,7 @@ mod tests {
 
     /// Counts these frames, received in pieces of `step` bytes.
     fn read(frames: &[(u8, u32)], step: usize) -> Result<(), FrameFlood> {
-        let mut all = vec![b'P'; PREFACE_LEN];
+        let mut all = PREFACE.to_vec();
         all.extend(frames.iter().flat_map(|(kind, length)| frame_bytes(*kind, 0, 1, *length)));
         // The limits of one frame a second allow ten at once.
         let mut counted = FrameCounter::new(1, 1);
@@ -414,7 +395,7 @@ mod tests {
         };
         let of = |stream, value: &[u8]| ReceivedPriority::Whole(PriorityUpdate { stream, value: value.to_vec() });
         let all = [
-            vec![b'P'; PREFACE_LEN],
+            PREFACE.to_vec(),
             update(0, b"\x00\x00\x00\x05u=1, i"),
             frame_bytes(HEADERS, 0, 1, 12),
             update(0, b"\xff\xff\xff\xff"),
@@ -453,11 +434,11 @@ mod tests {
             [&bytes, payload, &vec![7; more]].concat()
         };
         let all = [
-            vec![b'P'; PREFACE_LEN],
-            weighted(HEADERS, HAS_WEIGHT | END_HEADERS, 1, &[0x80, 0, 0, 0, 255], 20),
-            weighted(HEADERS, HAS_WEIGHT | PADDED, 3, &[4, 0x80, 0, 0, 1, 146], 20),
+            PREFACE.to_vec(),
+            weighted(HEADERS, flag::PRIORITY | END_HEADERS, 1, &[0x80, 0, 0, 0, 255], 20),
+            weighted(HEADERS, flag::PRIORITY | flag::PADDED, 3, &[4, 0x80, 0, 0, 1, 146], 20),
             // Too short for a weight.
-            weighted(HEADERS, HAS_WEIGHT, 5, &[0x80, 0, 0, 0], 0),
+            weighted(HEADERS, flag::PRIORITY, 5, &[0x80, 0, 0, 0], 0),
             weighted(PRIORITY, 0, 3, &[0x80, 0, 0, 0, 219], 0),
             // No urgency, not exclusive, too short, no stream.
             weighted(PRIORITY, 0, 3, &[0x80, 0, 0, 0, 15], 0),

@@ -221,3 +221,96 @@ pub fn write_headers(out: &mut Vec<u8>, stream: u32, ends: bool, max_len: u32, w
         out.extend_from_slice(piece);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn small_frames_are_written_byte_for_byte() {
+        type Write = fn(&mut Vec<u8>);
+        let table: [(Write, &[u8]); 8] = [
+            (|out| write_settings(out, &[]), &[0, 0, 0, 4, 0, 0, 0, 0, 0]),
+            (
+                |out| write_settings(out, &[(setting::ENABLE_PUSH, 0), (setting::INITIAL_WINDOW_SIZE, 0x0102_0304)]),
+                &[0, 0, 12, 4, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 4, 1, 2, 3, 4],
+            ),
+            (write_settings_ack, &[0, 0, 0, 4, 1, 0, 0, 0, 0]),
+            (|out| write_window_update(out, 0, MAX_WINDOW), &[0, 0, 4, 8, 0, 0, 0, 0, 0, 0x7f, 0xff, 0xff, 0xff]),
+            (|out| write_window_update(out, 0x0102_0305, 7), &[0, 0, 4, 8, 0, 1, 2, 3, 5, 0, 0, 0, 7]),
+            (
+                |out| write_ping_ack(out, b"12345678"),
+                &[0, 0, 8, 6, 1, 0, 0, 0, 0, b'1', b'2', b'3', b'4', b'5', b'6', b'7', b'8'],
+            ),
+            (|out| write_rst_stream(out, 3, Http2ErrorCode::Cancel), &[0, 0, 4, 3, 0, 0, 0, 0, 3, 0, 0, 0, 8]),
+            (
+                |out| write_goaway(out, 0, Http2ErrorCode::CompressionError),
+                &[0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9],
+            ),
+        ];
+        for (write, expected) in table {
+            let mut out = b"before".to_vec();
+            write(&mut out);
+            assert_eq!(out.split_off(6), expected);
+        }
+    }
+
+    #[test]
+    fn settings_are_read_in_order() {
+        let pairs = [(setting::MAX_CONCURRENT_STREAMS, 100), (0xfff0, u32::MAX), (setting::MAX_CONCURRENT_STREAMS, 0)];
+        let mut out = Vec::new();
+        write_settings(&mut out, &pairs);
+        assert_eq!(parse_settings(&out[FRAME_HEADER_LEN..]).unwrap().collect::<Vec<_>>(), pairs);
+        assert_eq!(parse_settings(&[]).unwrap().count(), 0);
+        for length in [1, 5, 7, 13] {
+            assert!(parse_settings(&vec![0; length]).is_none(), "{length}");
+        }
+    }
+
+    #[test]
+    fn error_codes_have_the_numbers_of_rfc_9113() {
+        assert_eq!(Http2ErrorCode::NAMES.len(), 14);
+        for (number, (name, code)) in (0..).zip(Http2ErrorCode::NAMES) {
+            assert_eq!(
+                (Http2ErrorCode::from_wire(number), *code as u32, code.to_string()),
+                (*code, number, (*name).to_owned())
+            );
+        }
+        assert_eq!(Http2ErrorCode::from_wire(14), Http2ErrorCode::InternalError);
+        assert_eq!(Http2ErrorCode::from_wire(u32::MAX), Http2ErrorCode::InternalError);
+    }
+
+    proptest! {
+        #[test]
+        fn a_frame_header_is_read_as_written(bytes: [u8; FRAME_HEADER_LEN]) {
+            let header = Http2FrameHeader::parse(&bytes);
+            let mut without_reserved_bit = bytes;
+            without_reserved_bit[5] &= 0x7f;
+            prop_assert_eq!(header.to_bytes(), without_reserved_bit);
+            prop_assert!(header.length <= LARGEST_FRAME_LEN && header.stream <= MAX_WINDOW);
+        }
+
+        #[test]
+        fn a_field_block_of_any_length_fills_frames_in_order(length in 0_usize..100, max_len in 1_u32..40, ends: bool) {
+            let block: Vec<u8> = (0..100).cycle().take(length).collect();
+            let mut out = b"before".to_vec();
+            write_headers(&mut out, 5, ends, max_len, |out| out.extend_from_slice(&block));
+            let (mut rest, mut read, mut kinds) = (&out[6..], Vec::new(), Vec::new());
+            while let Some((header, payload)) = rest.split_first_chunk() {
+                let header = Http2FrameHeader::parse(header);
+                let (payload, behind) = payload.split_at(header.length as usize);
+                prop_assert!(header.stream == 5 && header.length <= max_len);
+                prop_assert_eq!(header.flags & flag::END_HEADERS != 0, behind.is_empty());
+                prop_assert_eq!(header.flags & flag::END_STREAM != 0, ends && kinds.is_empty());
+                kinds.push(header.kind);
+                read.extend_from_slice(payload);
+                rest = behind;
+            }
+            prop_assert_eq!(read, block);
+            prop_assert_eq!(kinds.remove(0), kind::HEADERS);
+            prop_assert!(kinds.iter().all(|kind| *kind == kind::CONTINUATION));
+            prop_assert_eq!(kinds.len(), length.div_ceil(max_len as usize).saturating_sub(1));
+        }
+    }
+}

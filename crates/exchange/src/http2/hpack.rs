@@ -169,3 +169,184 @@ const FIELDS: [(&str, &str); 61] = [
     ("via", ""), // 60
     ("www-authenticate", ""),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const LIMITS: FieldLimits = FieldLimits { bytes: 1024, fields: 16 };
+
+    fn decoded(block: &[u8]) -> Result<Vec<(String, String)>, DecodeError> {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let fields = decode_block(block, &LIMITS)?;
+        Ok(fields.iter().map(|line| (text(line.name), text(line.value))).collect())
+    }
+
+    fn hex(text: &str) -> Vec<u8> {
+        let digits: Vec<u8> = text.bytes().filter(|byte| *byte != b' ').collect();
+        digits.chunks(2).map(|two| u8::from_str_radix(str::from_utf8(two).unwrap(), 16).unwrap()).collect()
+    }
+
+    fn encoded(fields: &[(&str, &str)]) -> Vec<u8> {
+        let mut out = Vec::new();
+        let line = fields.iter().map(|(name, value)| (FieldNameRef::from_lower_case_token(name), value.as_bytes()));
+        write_field_block(&mut out, line);
+        out
+    }
+
+    /// Name, block, and fields.
+    type Case<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)]);
+
+    #[test]
+    fn the_examples_of_rfc_7541_without_dynamic_references_decode() {
+        let request = [(":method", "GET"), (":scheme", "http"), (":path", "/"), (":authority", "www.example.com")];
+        let response = [
+            (":status", "302"),
+            ("cache-control", "private"),
+            ("date", "Mon, 21 Oct 2013 20:13:21 GMT"),
+            ("location", "https://www.example.com"),
+        ];
+        let table: [Case<'_>; 8] = [
+            (
+                "C.2.1",
+                "400a 6375 7374 6f6d 2d6b 6579 0d63 7573 746f 6d2d 6865 6164 6572",
+                &[("custom-key", "custom-header")],
+            ),
+            ("C.2.2", "040c 2f73 616d 706c 652f 7061 7468", &[(":path", "/sample/path")]),
+            ("C.2.3", "1008 7061 7373 776f 7264 0673 6563 7265 74", &[("password", "secret")]),
+            ("C.2.4", "82", &[(":method", "GET")]),
+            ("C.3.1", "8286 8441 0f77 7777 2e65 7861 6d70 6c65 2e63 6f6d", &request),
+            ("C.4.1", "8286 8441 8cf1 e3c2 e5f2 3a6b a0ab 90f4 ff", &request),
+            (
+                "C.5.1",
+                "4803 3330 3258 0770 7269 7661 7465 611d 4d6f 6e2c 2032 3120 4f63 7420 3230 3133 2032 303a 3133 3a32 \
+                 3120 474d 546e 1768 7474 7073 3a2f 2f77 7777 2e65 7861 6d70 6c65 2e63 6f6d",
+                &response,
+            ),
+            (
+                "C.6.1",
+                "4882 6402 5885 aec3 771a 4b61 96d0 7abe 9410 54d4 44a8 2005 9504 0b81 66e0 82a6 2d1b ff6e 919d 29ad \
+                 1718 63c7 8f0b 97c8 e9ae 82ae 43d3",
+                &response,
+            ),
+        ];
+        for (what, block, fields) in table {
+            let fields = fields.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+            assert_eq!(decoded(&hex(block)), Ok(fields), "{what}");
+        }
+    }
+
+    #[test]
+    fn a_table_of_size_zero_may_be_announced_first() {
+        for (block, count) in [("", 0), ("20", 0), ("20 82", 1), ("20 20 82 84", 2), ("00 0161 00", 1), ("bd", 1)] {
+            assert_eq!(decoded(&hex(block)).map(|fields| fields.len()), Ok(count), "{block}");
+        }
+    }
+
+    #[test]
+    fn dynamic_references_and_truncated_blocks_fail() {
+        for (what, block) in [
+            ("index 0", "80"),
+            ("first dynamic index", "be"),
+            ("RFC 7541 C.3.2", "8286 84be 5808 6e6f 2d63 6163 6865"),
+            ("name at a dynamic index, indexed", "7e 0161"),
+            ("name at a dynamic index, literal", "0f2f 0161"),
+            ("name at a dynamic index, never indexed", "1f2f 0161"),
+            ("table size 1", "21"),
+            ("table size 4096", "3fe11f"),
+            ("table size behind a field", "82 20"),
+            ("cut table size", "3f"),
+            ("cut index", "ff"),
+            ("endless index", "ff80 8080 8080 8080 8080 8080 8000"),
+            ("index above 62 bits", "ffff ffff ffff ffff ffff ffff 7f"),
+            ("no name", "00"),
+            ("cut name", "0002 61"),
+            ("no value", "0001 61"),
+            ("cut value", "0402 2f"),
+            ("value of 2^62 bytes", "047f 80ff ffff ffff ffff ff3f"),
+            ("Huffman with EOS", "0484 ffff ffff"),
+            ("Huffman with eight bits of padding", "0482 07ff"),
+            ("Huffman with a zero in its padding", "0481 06"),
+        ] {
+            let outcome = decoded(&hex(block));
+            assert!(matches!(outcome, Err(DecodeError::Failed(_))), "{what}: {outcome:?}");
+        }
+    }
+
+    #[test]
+    fn limits_hold_to_the_byte_and_to_the_field() {
+        // `:status: 200` counts 7 + 3 + 32 = 42 bytes, `abc: d` 36.
+        let (status, regular) = (&[0x88, 0x88][..], &b"\0\x03abc\x01d\0\x03abc\x01d"[..]);
+        for (block, bytes, fields, expected) in [
+            (status, 84, 0, Ok(2)),
+            (status, 83, 2, Err(DecodeError::TooManyBytes)),
+            (regular, 72, 2, Ok(2)),
+            (regular, 71, 2, Err(DecodeError::TooManyBytes)),
+            (regular, 72, 1, Err(DecodeError::TooManyFields)),
+        ] {
+            let count = decode_block(block, &FieldLimits { bytes, fields }).map(|fields| fields.len());
+            assert_eq!(count, expected, "{block:?}: {bytes} bytes, {fields} fields");
+        }
+    }
+
+    #[test]
+    fn each_field_takes_its_shortest_form_and_secrets_are_never_indexed() {
+        for (name, value, expected) in [
+            ("accept-encoding", "gzip, deflate", &b"\x90"[..]),
+            ("accept-encoding", "br", b"\x0f\x01\x02br"),
+            ("accept", "*/*", b"\x0f\x04\x03*/*"),
+            ("age", "", b"\x95"),
+            ("x-a", " b\t", b"\x00\x03x-a\x01b"),
+            ("te", "trailers", b"\x00\x02te\x08trailers"),
+            ("te", "Trailers ", b"\x00\x02te\x08Trailers"),
+            ("authorization", "", b"\x1f\x08\x00"),
+            ("cookie", "a=b", b"\x1f\x11\x03a=b"),
+            ("proxy-authorization", "x", b"\x1f\x22\x01x"),
+            // Fields that no request of HTTP/2 has.
+            ("te", "gzip", b""),
+            ("host", "a", b""),
+            ("connection", "close", b""),
+            ("keep-alive", "timeout=5", b""),
+            ("proxy-connection", "keep-alive", b""),
+            ("transfer-encoding", "chunked", b""),
+            ("upgrade", "h2c", b""),
+        ] {
+            let out = encoded(&[(name, value)]);
+            assert_eq!(out, expected, "{name}: {value} gives {out:02x?}");
+        }
+    }
+
+    #[test]
+    fn a_request_begins_with_its_pseudo_header_fields() {
+        for (method, scheme, authority, path, expected) in [
+            ("GET", "http", "a:80", "/", &b"\x82\x86\x01\x04a:80\x84"[..]),
+            ("POST", "https", "a", "/b?c", b"\x83\x87\x01\x01a\x04\x04/b?c"),
+            ("HEAD", "https", "", "?c", b"\x02\x04HEAD\x87\x81\x04\x03/?c"),
+            ("OPTIONS", "https", "a", "*", b"\x02\x07OPTIONS\x87\x01\x01a\x04\x01*"),
+            ("GET", "https", "a", "", b"\x82\x87\x01\x01a\x84"),
+        ] {
+            let mut out = Vec::new();
+            write_request(&mut out, method, scheme, authority.as_bytes(), path.as_bytes(), []);
+            assert_eq!(out, expected, "{method} {path} gives {out:02x?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn hpack_fields_decode_as_encoded(
+            fields in proptest::collection::vec(("x[a-z-]{0,12}|cookie|accept|content-type", "[!-~]{0,200}"), 0..3),
+        ) {
+            let lines: Vec<_> = fields.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+            prop_assert_eq!(decoded(&encoded(&lines)), Ok(fields));
+        }
+
+        #[test]
+        fn no_block_bytes_panic_or_exceed_the_limits(block: Vec<u8>, bytes in 0_usize..300, fields in 0_usize..6) {
+            if let Ok(decoded) = decode_block(&block, &FieldLimits { bytes, fields }) {
+                let size: usize = decoded.iter().map(|line| line.name.len() + line.value.len() + 32).sum();
+                prop_assert!(size <= bytes);
+            }
+        }
+    }
+}

@@ -19,3 +19,6 @@ pub use frame::{
 };
 pub use hpack::{decode_block, write_field_block, write_request};
 pub use response::{HeadFault, read_response_head, read_trailers};
+
+#[cfg(test)]
+mod tests;

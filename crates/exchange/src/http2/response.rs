@@ -61,3 +61,41 @@ pub fn read_trailers(block: &[u8], limits: &FieldLimits) -> Result<Fields, HeadF
     decoded.trim_values();
     Ok(well_formed::decode_trailers(decoded)?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::FieldNameRef;
+    use http::StatusCode;
+
+    #[test]
+    fn the_three_faults_of_a_response_are_told_apart() {
+        let limits = FieldLimits { bytes: 100, fields: 1 };
+        for (block, fault) in [
+            (&b"\xbe"[..], HeadFault::Compression("no such index in the static table")),
+            (b"\x88\xa1\xa1", HeadFault::TooLarge),
+            (b"\x88\x88\x88", HeadFault::TooLarge),
+            (b"", HeadFault::Malformed("no :status")),
+            (b"\x88\x88", HeadFault::Malformed("duplicate :status")),
+            (b"\x88\0\x01A\0", HeadFault::Malformed("field name is not a token in lower case")),
+        ] {
+            assert_eq!(read_response_head(block, &limits), Err(fault), "{block:?}");
+        }
+        assert_eq!(read_trailers(b"\x88", &limits), Err(HeadFault::Malformed("pseudo-header in trailers")));
+        assert_eq!(read_trailers(b"\x21", &limits), Err(HeadFault::Compression("table size above 0")));
+    }
+
+    #[test]
+    fn blanks_around_values_are_cut() {
+        let block = b"\x88\x0f\x27\x05 a\tb \0\x01x\x04\t c \0\x01y\x03 \t \0\x01z\x01d";
+        let fields = [("server", "a\tb"), ("x", "c"), ("y", ""), ("z", "d")];
+        let fields: Fields =
+            fields.iter().map(|(name, value)| (FieldNameRef::from_lower_case_token(name), value.as_bytes())).collect();
+        let head = read_response_head(block, &FieldLimits::NONE).unwrap();
+        assert_eq!((head.status, &head.fields), (StatusCode::OK, &fields));
+        assert_eq!(read_trailers(&block[1..], &FieldLimits::NONE), Ok(fields));
+        // A status is no other field.
+        let status = read_response_head(b"\x08\x04200 ", &FieldLimits::NONE);
+        assert_eq!(status, Err(HeadFault::Malformed(":status is not three digits")));
+    }
+}

@@ -1,6 +1,7 @@
 //! Adds SETTINGS_NO_RFC7540_PRIORITIES (RFC 9218 §2.1), which h2 cannot send, to a connection's first frame. Some
 //! clients send PRIORITY_UPDATE frames only to a server that sends this setting there.
 
+use litequic_exchange::http2::{FRAME_HEADER_LEN, Http2FrameHeader, kind};
 use std::{
     io::{self, IoSlice},
     pin::Pin,
@@ -8,10 +9,6 @@ use std::{
 };
 use tokio::io::AsyncWrite;
 
-/// Length of a frame's header in bytes (RFC 9113 §4.1).
-const FRAME_HEADER_LEN: usize = 9;
-/// Type of a SETTINGS frame (RFC 9113 §6.5).
-const SETTINGS_TYPE: u8 = 4;
 /// SETTINGS_NO_RFC7540_PRIORITIES with the value 1.
 const NO_RFC7540_PRIORITIES: [u8; 6] = [0, 9, 0, 0, 0, 1];
 
@@ -53,16 +50,16 @@ impl FirstSettings {
 /// Returns the SETTINGS frame at the beginning of `bytes` with [`NO_RFC7540_PRIORITIES`], and the length of the
 /// original frame. `None` if there is no complete one.
 fn add_setting(bytes: &[u8]) -> Option<(Vec<u8>, usize)> {
-    let (header, rest) = bytes.split_at_checked(FRAME_HEADER_LEN)?;
+    let (header, rest) = bytes.split_first_chunk()?;
+    let header = Http2FrameHeader::parse(header);
     // A flag would mean an acknowledgement.
-    let [high, middle, low, SETTINGS_TYPE, 0, stream @ ..] = header else { return None };
-    let length = u32::from_be_bytes([0, *high, *middle, *low]);
-    let payload = rest.get(..usize::try_from(length).ok()?)?;
-    let [0, high, middle, low] = length.checked_add(u32::try_from(NO_RFC7540_PRIORITIES.len()).ok()?)?.to_be_bytes()
-    else {
+    if (header.kind, header.flags) != (kind::SETTINGS, 0) {
         return None;
-    };
-    let frame = [&[high, middle, low, SETTINGS_TYPE, 0], stream, payload, &NO_RFC7540_PRIORITIES].concat();
+    }
+    let payload = rest.get(..usize::try_from(header.length).ok()?)?;
+    let length = header.length.checked_add(u32::try_from(NO_RFC7540_PRIORITIES.len()).ok()?)?;
+    let header = Http2FrameHeader { length, ..header };
+    let frame = [&header.to_bytes()[..], payload, &NO_RFC7540_PRIORITIES].concat();
     Some((frame, FRAME_HEADER_LEN + payload.len()))
 }
 

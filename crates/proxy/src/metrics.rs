@@ -376,6 +376,14 @@ const GRPC_RESPONSES: Family = Family {
 #[derive(Debug, Default)]
 pub struct GrpcResponses([Counter; 18]);
 
+impl GrpcResponses {
+    /// Number of responses with `status`.
+    #[cfg(test)]
+    pub(crate) fn count_of(&self, status: usize) -> u64 {
+        self.0[status].get()
+    }
+}
+
 impl Group for GrpcResponses {
     fn visit(&self, see: &mut dyn FnMut(Sample)) {
         // A status that has not occurred takes no line.

@@ -10,6 +10,7 @@ mod fairness;
 mod pooling;
 mod secure;
 mod sticky;
+mod streaming;
 mod translation;
 mod uploads;
 

@@ -1,8 +1,8 @@
 //! Counts a worker's requests to origins.
 
-use crate::message::RemovedFields;
+use crate::message::{RemovedFields, grpc};
 use http::StatusCode;
-use litequic_exchange::{Body, ByteCounter, Protocol, Response};
+use litequic_exchange::{Body, ByteCounter, Fields, Protocol, RequestRecord, Response};
 use litequic_telemetry::{
     Counter, CounterKey, CounterTable, DENIED, Family, Gauge, Group, Histogram, IO_SYSCALLS, LIMIT_REACHED, Labels,
     Measure, Sample, SampleValue, TIMEOUTS, WakeTracker, metrics, plain_label,
@@ -202,6 +202,8 @@ metrics! {
             pub servers: CounterTable<ServerName, ServerMetrics>,
             /// Responses and bytes by route.
             pub routes: CounterTable<RouteName, RouteMetrics>,
+            /// Responses to gRPC calls by status.
+            pub grpc_responses: GrpcResponses,
         }
         + beside {
             /// Cause of the worker's wakes.
@@ -376,7 +378,46 @@ impl RouteMetrics {
     }
 }
 
+const GRPC_RESPONSES: Family = Family {
+    name: "grpc_responses",
+    help: "Responses to gRPC calls by `grpc-status`, of origins and of litequic; those without are not counted.",
+};
+
+/// Responses to gRPC calls by status; the last counts those beyond the known ones.
+#[derive(Debug, Default)]
+pub struct GrpcResponses([Counter; 18]);
+
+impl GrpcResponses {
+    /// Number of responses with `status`.
+    #[cfg(test)]
+    pub(crate) fn count_of(&self, status: usize) -> u64 {
+        self.0[status].get()
+    }
+}
+
+impl Group for GrpcResponses {
+    fn visit(&self, see: &mut dyn FnMut(Sample)) {
+        // A status that has not occurred takes no line.
+        let seen = self.0.iter().enumerate().filter(|(status, counter)| *status == 0 || counter.get() > 0);
+        for (status, counter) in seen {
+            let label = if status + 1 < self.0.len() { status.to_string() } else { "other".into() };
+            let note = "0 is OK; other statuses have a line once they occur.";
+            see(Sample { family: GRPC_RESPONSES, labels: vec![("code", label.into())], note, value: counter.value() });
+        }
+    }
+}
+
 impl ProxyMetrics {
+    /// Counts and records the gRPC status in a response's header or trailers, if there is one.
+    pub(super) fn record_grpc_status(&self, fields: &Fields, record: &RequestRecord) {
+        let Some(status) = grpc::read_status(fields) else { return };
+        record.update_facts(|facts| facts.grpc_status = Some(status));
+        let GrpcResponses(counters) = &self.grpc_responses;
+        if let Some(counter) = counters.get(usize::try_from(status).unwrap_or(usize::MAX).min(counters.len() - 1)) {
+            counter.increment();
+        }
+    }
+
     /// Counts the fields that were removed from a request.
     pub(super) fn count_removed(&self, removed: RemovedFields) {
         self.ambiguous_fields_dropped.increment_by(removed.ambiguous);

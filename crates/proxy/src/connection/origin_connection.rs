@@ -725,7 +725,8 @@ impl OutgoingRequest {
                 }
                 Err(frame) => {
                     let fields = frame.into_trailers().map(Fields::from).unwrap_or_default();
-                    let is_declared = |name| self.trailers.iter().any(|declared| declared.as_name_ref() == name);
+                    let all = upload.is_streaming();
+                    let is_declared = |name| all || self.trailers.iter().any(|declared| declared.as_name_ref() == name);
                     let declared = fields.iter().filter(|line| is_declared(line.name_ref()));
                     let mut text = http1::LAST_CHUNK.to_vec();
                     http1::write_fields(&mut text, declared.map(|line| (line.name_str(), line.value)));

@@ -55,6 +55,8 @@ pub(crate) struct Upload {
     /// Waker of the task that waits for the client.
     waker: RefCell<Option<Waker>>,
     trailers: Option<TrailerRules>,
+    /// Whether the client may be silent, as in a streaming call.
+    is_streaming: Cell<bool>,
 }
 
 /// Part of a request's body that was read before there was a connection for it.
@@ -155,7 +157,22 @@ impl Upload {
             waker: RefCell::default(),
             // HTTP/1.1 has trailers only after chunks.
             trailers: (framing == BodyFraming::Chunked).then(trailers),
+            is_streaming: Cell::new(false),
         }))
+    }
+
+    /// Notes that the body is that of a streaming call: the client's silence is no fault, and it ends with the
+    /// server's.
+    pub(crate) fn set_streaming(&self) {
+        self.is_streaming.set(true);
+        if let Some(body) = &*self.body.borrow() {
+            body.stop_client_deadline();
+        }
+    }
+
+    /// Whether the body is that of a streaming call.
+    pub(crate) fn is_streaming(&self) -> bool {
+        self.is_streaming.get()
     }
 
     pub(crate) fn progress(&self) -> UploadProgress {
@@ -174,7 +191,7 @@ impl Upload {
     /// Reads the beginning of the body, so that no connection is held while the client sends nothing yet: a whole body
     /// whose length is known to be at most `bound` bytes, the beginning of any other one. A body of unknown length may
     /// be that of a client which waits for its response first: the wait for it is at most [`FIRST_BYTES_TIMEOUT`], and
-    /// none unless it is `expected`.
+    /// none unless it is `expected`. Of a streaming call, of any length, no byte is waited for.
     ///
     /// # Cancel safety
     ///
@@ -196,9 +213,11 @@ impl Upload {
                 }
             }
         });
-        if self.framing == BodyFraming::Chunked {
+        let is_streaming = self.is_streaming();
+        if self.framing == BodyFraming::Chunked || is_streaming {
             // After the timeout the request is sent without its body's beginning.
-            let _ = timeout(if expected { FIRST_BYTES_TIMEOUT } else { Duration::ZERO }, read).await;
+            let wait = if expected && !is_streaming { FIRST_BYTES_TIMEOUT } else { Duration::ZERO };
+            let _ = timeout(wait, read).await;
         } else {
             read.await;
         }
@@ -236,11 +255,11 @@ impl Upload {
     }
 
     /// Start of the wait for the server, for a wait that began at `began`: as long as `upload` waits for its client,
-    /// the server is not late.
+    /// the server is not late, unless both may be silent in a streaming call.
     pub(crate) fn server_wait_start(upload: Option<&Self>, began: Instant, now: impl FnOnce() -> Instant) -> Instant {
-        match upload.map(|upload| (upload.progress(), upload.moved.get())) {
-            Some((UploadProgress::Client, _)) => now(),
-            Some((_, moved)) => moved.max(began),
+        match upload {
+            Some(upload) if upload.progress() == UploadProgress::Client && !upload.is_streaming() => now(),
+            Some(upload) => upload.moved.get().max(began),
             None => began,
         }
     }

@@ -8,7 +8,7 @@ use super::retry::{self, AttemptFailure, RetryDecision};
 use crate::answer::Error;
 use crate::balance::{Affinity, ServerSet};
 use crate::connection::{ProxiedClient, ReceivedHead, SendFailure, TrailerRules, Upload, UploadProgress};
-use crate::message::{BodyFraming, response};
+use crate::message::{BodyFraming, StreamingCall, response};
 use crate::origin::{Ticket, WorkerOrigin};
 use crate::pool::{ConnectionNeeds, Deadline, PassedDeadline, PooledConnection};
 use crate::rules::RuleSet;
@@ -43,6 +43,8 @@ pub(crate) struct ForwardedRequest<'a> {
     /// Record that gets a span for each attempt.
     pub(crate) traced: &'a RequestRecord,
     pub(crate) timeouts: &'a Timeouts,
+    /// The streaming call that the request is, if it is one.
+    pub(crate) call: Option<StreamingCall>,
     pub(crate) rules: Option<&'a Arc<RuleSet>>,
     /// Whether the route has a condition on the method, or another one for the same paths has.
     pub(crate) methods_matter: bool,
@@ -116,6 +118,7 @@ struct Attempts<'a> {
     /// Trace context of this attempt.
     traceparent: Option<Traceparent>,
     timeouts: &'a Timeouts,
+    call: Option<StreamingCall>,
     deadline: Option<Deadline>,
     rules: Option<&'a Arc<RuleSet>>,
     switch: Option<ProtocolSwitch>,
@@ -138,6 +141,9 @@ impl<'a> Attempts<'a> {
             policy: origin.field_policy().clone(),
             metrics: Arc::clone(&origin.metrics),
         });
+        if let (Some(upload), Some(_)) = (&upload, sending.call) {
+            upload.set_streaming();
+        }
         origin.budget.borrow_mut().earn_share();
         let is_repeatable = upload.is_none() && retry::is_idempotent(&sending.head.method);
         Self {
@@ -151,7 +157,12 @@ impl<'a> Attempts<'a> {
             traced: sending.traced,
             traceparent: None,
             timeouts: sending.timeouts,
-            deadline: sending.timeouts.request.map(|limit| Deadline::new(Instant::now(), limit)),
+            deadline: Deadline::earlier_of(
+                Instant::now(),
+                sending.timeouts.request,
+                sending.call.and_then(|call| call.timeout),
+            ),
+            call: sending.call,
             rules: sending.rules,
             switch: sending.switch,
             affinity: sending.affinity,
@@ -412,13 +423,13 @@ impl<'a> Attempts<'a> {
         }
         origin.set_sticky_cookie(self.affinity, open.ticket.number, &mut fields);
         let (upload, idle, record) = (self.upload.take(), self.timeouts.response_body, self.record);
-        let (rules, deadline) = (self.rules, self.deadline);
+        let (rules, deadline, call) = (self.rules, self.deadline, self.call);
         let body = match whole {
             Some(whole) => {
                 finish_exchange(open, upload.as_ref());
                 whole.into()
             }
-            None => ResponseBody::wrap_body(open, ahead, upload, record, rules, idle, deadline, &origin.metrics),
+            None => ResponseBody::wrap_body(open, ahead, upload, record, rules, idle, deadline, call, &origin.metrics),
         };
         Ok(Response { status, fields, body })
     }

@@ -11,6 +11,7 @@ mod http2_origins;
 mod pooling;
 mod secure;
 mod sticky;
+mod streaming;
 mod translation;
 mod uploads;
 

@@ -2,7 +2,7 @@
 
 use crate::{
     client_certificates::{person::Authority, route, start},
-    support::{chromium::Browser, prelude::*, tls::config},
+    support::{chromium::Browser, prelude::*, proxy::exempt_all, tls::config},
 };
 use litequic_config::{AccessField, AccessFormat, AccessLog, AccessTarget, TlsVersion, VerifyMode};
 use litequic_tls::make_self_signed_with;
@@ -30,7 +30,7 @@ async fn serving_with(min: TlsVersion, keys: &[&'static SignatureAlgorithm]) -> 
     let made: Vec<SelfSigned> = made.collect();
     let edit = |config: &mut Config| {
         config.listen.tls_min = min;
-        config.sources.exempt = ["0.0.0.0/0", "::/0"].map(|all| all.parse().unwrap()).into();
+        exempt_all(config);
     };
     Litequic::showing(&made, origin::demo().await, edit).await
 }

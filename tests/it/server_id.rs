@@ -9,6 +9,7 @@ use crate::{
         ports::{free_tcp_port, free_udp_port},
         prelude::*,
         process::litequic,
+        proxy::exempt_all,
     },
 };
 use litequic_config::ServerId;
@@ -34,7 +35,7 @@ async fn servers(certificate: &SelfSigned, ids: impl Fn(u8) -> Option<ServerId>)
     for n in 0..SERVERS {
         let server = Litequic::showing(std::slice::from_ref(certificate), origin, |config| {
             config.listen.workers = WorkerCount::Count(2.try_into().unwrap());
-            config.sources.exempt = ["0.0.0.0/0", "::/0"].map(|all| all.parse().unwrap()).into();
+            exempt_all(config);
             config.listen.server_id = ids(n);
         });
         servers.push(server.await);

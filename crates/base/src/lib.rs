@@ -12,6 +12,7 @@ pub mod log_writer;
 pub mod named_enum;
 pub mod network;
 pub mod partial_debug;
+pub mod proxy_header;
 pub mod relaxed_cell;
 pub mod short_duration;
 pub mod tcp_keepalive;

@@ -45,6 +45,7 @@ impl AccessLog {
         AccessField::Origin,
         AccessField::Server,
         AccessField::Status,
+        AccessField::GrpcStatus,
         AccessField::BytesIn,
         AccessField::BytesOut,
         AccessField::Duration,
@@ -175,6 +176,8 @@ named_enum! {
         Server = "server",
         /// Status of the response.
         Status = "status",
+        /// `grpc-status` of the response to a gRPC call.
+        GrpcStatus = "grpc_status",
         /// Bytes of the request's body.
         BytesIn = "bytes_in",
         /// Bytes of the response's body.

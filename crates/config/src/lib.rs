@@ -51,8 +51,8 @@ pub use listen::{Listen, ProxyProtocolUdp, WorkerCount};
 pub use log::{LogConfig, LogFormat, LogSeverity};
 pub use match_conditions::{MatchConditions, Specificity, ValuePattern};
 pub use origin::{
-    AmbiguousFields, Balance, HealthCheck, OriginAddress, OriginAddressError, OriginConfig, OriginServer, OriginTls,
-    PathReading, StatusRange, StatusRangeError, Sticky, TlsVersion,
+    AmbiguousFields, Balance, HealthCheck, OriginAddress, OriginAddressError, OriginConfig, OriginProtocol,
+    OriginServer, OriginTls, PathReading, StatusRange, StatusRangeError, Sticky, TlsVersion,
 };
 pub use rate_limit::{RateLimit, RateLimitBy};
 pub use reading::{ConfigFault, ConfigFaults, ConfigWarning, Network, find_foreign_variable, parse_listen_address};

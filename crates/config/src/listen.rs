@@ -110,10 +110,10 @@ impl Listen {
         self.server_id.as_ref().map(ServerId::id_shape) == next.server_id.as_ref().map(ServerId::id_shape)
     }
 
-    /// Whether each datagram from `remote` begins with a PROXY protocol header.
-    pub fn proxies_datagrams_from(&self, remote: IpAddr) -> bool {
-        self.proxy_protocol_udp.has_headers()
-            && self.proxy_protocol_from.iter().any(|network| network.contains_address(remote))
+    /// Whether connections from `remote` begin with a PROXY protocol header, and datagrams if
+    /// `proxy_protocol_udp` says so.
+    pub fn is_proxy_sender(&self, remote: IpAddr) -> bool {
+        self.proxy_protocol_from.iter().any(|network| network.contains_address(remote))
     }
 
     /// Listens at one address for all HTTP versions, with as many workers as cores.

@@ -28,6 +28,8 @@ const HEALTH_INTERVAL_RANGE: RangeInclusive<Duration> = Duration::from_millis(10
 const STREAK_RANGE: RangeInclusive<u64> = 1..=1000;
 /// Range of a weight: HAProxy's maximum. A server without traffic is left out of the list.
 const WEIGHT_RANGE: RangeInclusive<u64> = 1..=256;
+/// Range of requests at a time on one HTTP/2 connection.
+const STREAMS_RANGE: RangeInclusive<u64> = 1..=10_000;
 /// Bytes of a socket's path: `sun_path` has 108, including the final zero (unix(7)).
 const MAX_SOCKET_PATH_BYTES: usize = 107;
 
@@ -96,6 +98,17 @@ keys! {
 
         /// Active health checks: a periodic GET to each server. Without this table there are none.
         health: Option<HealthCheck> = None, optional_table_key(HealthCheck::read_table, |health| health.path.clone());
+
+        // Every web server speaks HTTP/1.1.
+        /// Protocol of requests to the servers, by its ALPN name. `"h2"`, HTTP/2, is for gRPC servers, and saves a
+        /// worker with many requests in flight system calls: with `http` and `unix:` the server must expect it
+        /// ("prior knowledge", "h2c"), with `https` it must select it by ALPN.
+        protocol: OriginProtocol = OriginProtocol::Http1, one_of(OriginProtocol::NAMES);
+
+        // Servers that announce a limit mostly have 100 to 250; RFC 9113 §6.5.2 recommends no fewer than 100.
+        /// Requests at a time on one HTTP/2 connection, or fewer where the server's SETTINGS allow fewer. 1 spreads
+        /// requests over connections, for a load balancer of TCP connections in front of the servers.
+        max_streams: u32 = 100, number_kind(STREAMS_RANGE);
 
         // The capacity of a server is unknown, but not the number of connections that this process can have.
         /// Connections of a worker to a server. An eighth more are for clients that use none while all are in use.
@@ -170,6 +183,17 @@ impl OriginConfig {
     }
 }
 
+named_enum! {
+    /// Protocol of requests to an origin, by its ALPN name: `origin.protocol`.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum OriginProtocol {
+        /// HTTP/1.1 (RFC 9112).
+        Http1 = "http/1.1",
+        /// HTTP/2 (RFC 9113).
+        Http2 = "h2",
+    }
+}
+
 /// Spelling of a field's name, or [`OriginConfig::TITLE_CASE`].
 fn field_spelling_kind() -> ValueKind<String> {
     let parse = |text: String| match HeaderName::from_bytes(text.as_bytes()) {
@@ -199,6 +223,14 @@ pub(super) fn read_origin(section: &mut ConfigSection<'_>, cookies: &mut BTreeSe
         section.note_fault("url", problem, Some("https:// in each address, or in none"), None);
     }
     // A server with a fault may be the one with https.
+    if origin.protocol == OriginProtocol::Http2 && !origin.field_names.is_empty() {
+        section.note_fault(
+            "field_names",
+            "has no effect with protocol = \"h2\", whose names are lower case",
+            None,
+            None,
+        );
+    }
     if origin.tls.is_some() && !some && section.is_valid_list("url") {
         section.note_fault("tls", "has no effect without https", Some("https:// in url"), None);
     }

@@ -90,6 +90,14 @@ keys! {
     }
 }
 
+impl Timeouts {
+    /// Returns the timeouts of streaming calls (gRPC, Connect), both of whose sides may be silent: as a tunnel's.
+    #[must_use]
+    pub fn for_streaming_calls(&self) -> Self {
+        Self { response_header: self.tunnel, response_body: self.tunnel, ..*self }
+    }
+}
+
 /// Reads `[timeouts]`.
 pub(super) fn read_timeouts(section: &mut ConfigSection<'_>) -> Timeouts {
     let timeouts = Timeouts::read_table(section);

@@ -1,6 +1,6 @@
 //! Defines a message body: empty, bytes in memory, a stream of frames, or a tunnel.
 
-use super::{byte_counter::ByteCounter, tunnel::Tunnel, whole_body::WholeBody};
+use super::{byte_counter::ByteCounter, client_deadline::DeadlineSwitch, tunnel::Tunnel, whole_body::WholeBody};
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use std::{
@@ -32,9 +32,18 @@ enum BodyKind {
     Whole(WholeBody),
     Stream {
         source: Pin<Box<dyn HttpBody<Data = Bytes, Error = BodyError>>>,
-        capacity: Option<BodyCapacity>,
+        control: StreamControl,
     },
     Tunnel(Box<Tunnel>),
+}
+
+/// Control that the consumer of a streamed body has over its source.
+enum StreamControl {
+    None,
+    /// The limit of a response's next piece.
+    Capacity(BodyCapacity),
+    /// The switch of the deadline of a request's client.
+    Deadline(DeadlineSwitch),
 }
 
 /// Limit of the next piece of a body, in bytes. The consumer of a body sets the limit, and the reader of an origin
@@ -72,7 +81,22 @@ impl Body {
 
     /// Creates a body that streams from `source`.
     pub fn from_stream(source: impl HttpBody<Data = Bytes, Error = BodyError> + 'static) -> Self {
-        Self::from_kind(BodyKind::Stream { source: Box::pin(source), capacity: None })
+        Self::from_kind(BodyKind::Stream { source: Box::pin(source), control: StreamControl::None })
+    }
+
+    /// Creates a request's body that streams from `source`, the deadline of whose client `switch` stops.
+    pub fn from_upload(
+        switch: DeadlineSwitch,
+        source: impl HttpBody<Data = Bytes, Error = BodyError> + 'static,
+    ) -> Self {
+        Self::from_kind(BodyKind::Stream { source: Box::pin(source), control: StreamControl::Deadline(switch) })
+    }
+
+    /// Stops the deadline of the body's client: silence is no fault of this one.
+    pub fn stop_client_deadline(&self) {
+        if let BodyKind::Stream { control: StreamControl::Deadline(switch), .. } = &self.kind {
+            switch.stop_deadline();
+        }
     }
 
     /// Creates a body that streams from `source`, whose pieces are no longer than `room` allows.
@@ -80,7 +104,7 @@ impl Body {
         room: BodyCapacity,
         source: impl HttpBody<Data = Bytes, Error = BodyError> + 'static,
     ) -> Self {
-        Self::from_kind(BodyKind::Stream { source: Box::pin(source), capacity: Some(room) })
+        Self::from_kind(BodyKind::Stream { source: Box::pin(source), control: StreamControl::Capacity(room) })
     }
 
     const fn from_kind(kind: BodyKind) -> Self {
@@ -100,7 +124,7 @@ impl Body {
     /// Limits the next pieces to `bytes`. The limit applies to bytes that are not read from the origin yet, not to
     /// those in memory.
     pub fn set_piece_limit(&self, bytes: u64) {
-        if let BodyKind::Stream { capacity: Some(room), .. } = &self.kind {
+        if let BodyKind::Stream { control: StreamControl::Capacity(room), .. } = &self.kind {
             room.set(usize::try_from(bytes).unwrap_or(usize::MAX));
         }
     }

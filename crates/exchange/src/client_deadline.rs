@@ -2,6 +2,8 @@
 
 use litequic_base::timers::{self, DeadlineTimer};
 use std::{
+    cell::Cell,
+    rc::Rc,
     task::{Context, Poll},
     time::Duration,
 };
@@ -51,6 +53,17 @@ pub enum TimeoutCause {
     Slow,
 }
 
+/// Switch by which the consumer of a body stops the deadline of the body's client.
+#[derive(Debug, Clone, Default)]
+pub struct DeadlineSwitch(Rc<Cell<bool>>);
+
+impl DeadlineSwitch {
+    /// Stops the deadline: the consumer has one of its own.
+    pub fn stop_deadline(&self) {
+        self.0.set(true);
+    }
+}
+
 /// Deadline of a client. Time counts only while litequic waits for the client.
 #[derive(Debug)]
 pub struct ClientDeadline {
@@ -62,6 +75,8 @@ pub struct ClientDeadline {
     /// Bytes that moved so far.
     bytes: u64,
     timer: DeadlineTimer,
+    /// Switch of the consumer, if there is one.
+    switch: Option<DeadlineSwitch>,
 }
 
 impl ClientDeadline {
@@ -73,7 +88,13 @@ impl ClientDeadline {
             waited: Duration::ZERO,
             bytes: 0,
             timer: DeadlineTimer::default(),
+            switch: None,
         }
+    }
+
+    /// Returns a switch that stops this deadline.
+    pub fn add_switch(&mut self) -> DeadlineSwitch {
+        self.switch.get_or_insert_default().clone()
     }
 
     /// Ends the wait: `bytes` moved, or none were awaited.
@@ -89,8 +110,12 @@ impl ClientDeadline {
         (self.waiting_since, self.waited) = (None, Duration::ZERO);
     }
 
-    /// Waits for the client. Ready with the cause once the wait is too long. Cancel safe.
+    /// Waits for the client. Ready with the cause once the wait is too long; never once the deadline is stopped. Cancel
+    /// safe.
     pub fn poll_wait(&mut self, cx: &mut Context<'_>) -> Poll<TimeoutCause> {
+        if self.switch.as_ref().is_some_and(|switch| switch.0.get()) {
+            return Poll::Pending;
+        }
         let since = *self.waiting_since.get_or_insert_with(Instant::now);
         let left = self.minimum_rate.allowed_wait(self.bytes).saturating_sub(self.waited);
         let (timeout, late) = if left < self.minimum_rate.idle_timeout {

@@ -43,7 +43,7 @@ pub use authority::{Authority, LastAuthority, check_authority, merge_authorities
 pub use body::{Body, BodyCapacity, BodyError};
 pub use byte_counter::ByteCounter;
 pub use client::{Client, HostCoverage, Protocol, to_canonical_address};
-pub use client_deadline::{ClientDeadline, MinimumRate, TimeoutCause};
+pub use client_deadline::{ClientDeadline, DeadlineSwitch, MinimumRate, TimeoutCause};
 pub use exchange::{Abort, Exchange, Handler, rarely_has_body};
 pub use fields::{DecodedFields, DecodedLine, FieldLine, FieldName, FieldNameRef, Fields, NameId, NameSet, Span, name};
 pub use forwarded_values::{ForwardedValues, LastForwarded};

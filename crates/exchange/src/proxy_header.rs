@@ -1,30 +1,24 @@
 //! Parses PROXY protocol headers (<https://www.haproxy.org/download/1.8/doc/proxy-protocol.txt>), by which load
 //! balancers name the client of a connection (versions 1 and 2) or of a datagram (version 2). Pure.
 
+use litequic_base::proxy_header::{SIGNATURE, proxy_header_len};
 use ppp::{v1, v2};
 use std::net::SocketAddr;
-
-/// Offset of the length of what follows the first [`V2_FIXED_LEN`] bytes of a header of version 2.
-const V2_LEN_OFFSET: usize = 14;
-const V2_FIXED_LEN: usize = 16;
 
 /// Parses a complete header into source and destination; `Some(None)` for one without addresses: LOCAL, UNKNOWN, and
 /// families other than IP. `None` if the header is malformed.
 pub fn parse_proxy_header(header: &[u8]) -> Option<Option<(SocketAddr, SocketAddr)>> {
-    if header.starts_with(v2::PROTOCOL_PREFIX) {
+    let addresses = if header.starts_with(SIGNATURE) {
         let header = v2::Header::try_from(header).ok().filter(|parsed| parsed.as_bytes().len() == header.len())?;
-        return Some(match (header.command, header.addresses) {
-            (v2::Command::Proxy, v2::Addresses::IPv4(ip)) => {
-                Some(((ip.source_address, ip.source_port).into(), (ip.destination_address, ip.destination_port).into()))
-            }
-            (v2::Command::Proxy, v2::Addresses::IPv6(ip)) => {
-                Some(((ip.source_address, ip.source_port).into(), (ip.destination_address, ip.destination_port).into()))
-            }
-            _ => None,
-        });
-    }
-    let header = v1::Header::try_from(header).ok().filter(|parsed| parsed.header.len() == header.len())?;
-    Some(match header.addresses {
+        match (header.command, header.addresses) {
+            (v2::Command::Proxy, v2::Addresses::IPv4(ip)) => v1::Addresses::Tcp4(ip),
+            (v2::Command::Proxy, v2::Addresses::IPv6(ip)) => v1::Addresses::Tcp6(ip),
+            _ => v1::Addresses::Unknown,
+        }
+    } else {
+        v1::Header::try_from(header).ok().filter(|parsed| parsed.header.len() == header.len())?.addresses
+    };
+    Some(match addresses {
         v1::Addresses::Tcp4(ip) => {
             Some(((ip.source_address, ip.source_port).into(), (ip.destination_address, ip.destination_port).into()))
         }
@@ -38,10 +32,8 @@ pub fn parse_proxy_header(header: &[u8]) -> Option<Option<(SocketAddr, SocketAdd
 /// Splits a datagram that begins with a header of version 2 into the client that the header names, if any, and the
 /// rest. `None` if the header is missing or malformed.
 pub fn split_proxied_datagram(datagram: &[u8]) -> Option<(Option<SocketAddr>, &[u8])> {
-    let length = datagram.get(V2_LEN_OFFSET..V2_FIXED_LEN)?.first_chunk()?;
-    let (header, rest) = datagram.split_at_checked(V2_FIXED_LEN + usize::from(u16::from_be_bytes(*length)))?;
-    let named = header.starts_with(v2::PROTOCOL_PREFIX).then(|| parse_proxy_header(header))??;
-    Some((named.map(|(client, _)| client), rest))
+    let (header, rest) = datagram.split_at_checked(proxy_header_len(datagram)?)?;
+    Some((parse_proxy_header(header)?.map(|(client, _)| client), rest))
 }
 
 #[cfg(test)]

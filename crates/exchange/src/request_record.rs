@@ -146,6 +146,8 @@ pub struct RecordedFacts {
     pub server: Option<Arc<str>>,
     /// Status of the final response, if the client got any of it.
     pub status: Option<StatusCode>,
+    /// `grpc-status` of the response, of its header or its trailers.
+    pub grpc_status: Option<u32>,
     /// Body bytes that were received from the client.
     pub received: u64,
     /// Body bytes that were sent to the client.
@@ -412,6 +414,7 @@ impl RecordedFacts {
             origin: None,
             server: None,
             status: None,
+            grpc_status: None,
             received: 0,
             sent: 0,
             first_byte: None,

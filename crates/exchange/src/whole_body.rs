@@ -28,13 +28,11 @@ thread_local! {
 struct PooledBuffer(Vec<u8>);
 
 impl PooledBuffer {
-    fn with_bytes(bytes: &[u8]) -> Self {
-        let is_kept = (MIN_POOLED_LEN..=POOLED_CAPACITY).contains(&bytes.len());
+    /// An empty buffer for `length` bytes.
+    fn with_capacity(length: usize) -> Self {
+        let is_kept = (MIN_POOLED_LEN..=POOLED_CAPACITY).contains(&length);
         let free = if is_kept { FREE_BUFFERS.try_with(|free| free.borrow_mut().pop()).ok().flatten() } else { None };
-        let mut memory =
-            free.unwrap_or_else(|| Vec::with_capacity(if is_kept { POOLED_CAPACITY } else { bytes.len() }));
-        memory.extend_from_slice(bytes);
-        Self(memory)
+        Self(free.unwrap_or_else(|| Vec::with_capacity(if is_kept { POOLED_CAPACITY } else { length })))
     }
 }
 
@@ -64,7 +62,17 @@ impl AsRef<[u8]> for WholeBody {
 impl WholeBody {
     /// Copies all of `bytes`. The header in front of the body is still to be [skipped](Self::skip_front).
     pub fn from_received(bytes: &[u8]) -> Self {
-        Self { memory: PooledBuffer::with_bytes(bytes), start: 0 }
+        Self::with_header_room(&[], bytes, 0)
+    }
+
+    /// Copies `body`, with the last bytes of `before`, at most `room`, in front of it: a front end writes its own header
+    /// over them.
+    pub fn with_header_room(before: &[u8], body: &[u8], room: usize) -> Self {
+        let room = before.len().min(room);
+        let mut memory = PooledBuffer::with_capacity(room.saturating_add(body.len()));
+        memory.0.extend_from_slice(before.get(before.len().saturating_sub(room)..).unwrap_or_default());
+        memory.0.extend_from_slice(body);
+        Self { memory, start: room }
     }
 
     /// Removes the first `bytes`, which belong to the header.

@@ -211,6 +211,12 @@ impl RequestBody {
         }
     }
 
+    /// Returns the body for the handler, which may stop the client's deadline.
+    pub(super) fn into_body(mut self) -> litequic_exchange::Body {
+        let switch = self.deadline.as_mut().map(ClientDeadline::add_switch).unwrap_or_default();
+        litequic_exchange::Body::from_upload(switch, self)
+    }
+
     fn poll_next_frame(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Frame<Bytes>>, RequestFault>> {
         loop {
             let part = match self.ahead.take() {

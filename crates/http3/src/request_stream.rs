@@ -240,7 +240,7 @@ async fn read_request<H>(
     let start = read_body_start(&mut receiver, content_length, &head.method, terms, &front.metrics).await;
     let body = match start {
         Ok(BodyStart::Empty) => Body::empty(),
-        Ok(BodyStart::Stream(ahead)) => Body::from_stream(RequestBody::new(
+        Ok(BodyStart::Stream(ahead)) => RequestBody::new(
             receiver,
             ahead,
             content_length,
@@ -248,7 +248,8 @@ async fn read_request<H>(
             terms.field_limits,
             Arc::clone(&front.metrics),
             record.clone(),
-        )),
+        )
+        .into_body(),
         Err(RequestFault::TimedOut) => {
             let why = "timed out waiting for the request's body";
             return Err(RefusedRequest::Status(StatusCode::REQUEST_TIMEOUT, why, head.method));

@@ -25,6 +25,7 @@
 
 use super::sys::Instruction;
 use litequic_base::half_sip_hash::{self, FINAL_ROUNDS, FINALIZATION, ROUNDS};
+use litequic_base::proxy_header::{FIXED_LEN, LEN_OFFSET, SIGNATURE};
 use std::ops::Range;
 
 /// RFC 8999 §5.1: the first bit of a long header's first byte is set.
@@ -56,11 +57,6 @@ const PACKET_LEN_CELL: u32 = 10;
 const ISSUER_CELL: u32 = 14;
 const ROTATED_CELL: u32 = 15;
 
-/// Signature of a PROXY protocol header of version 2 (§2.2 of its specification), as words at the offsets 0, 4 and 8.
-const PROXY_SIGNATURE: [u32; 3] = [0x0d0a_0d0a, 0x000d_0a51, 0x5549_540a];
-/// Offset of the length of what follows the first [`PROXY_FIXED_LEN`] bytes of such a header.
-const PROXY_LEN_OFFSET: u32 = 14;
-const PROXY_FIXED_LEN: u32 = 16;
 /// More than the bytes of any datagram, those that GRO has joined included.
 const MAX_DATAGRAM_LEN: u32 = 1 << 20;
 
@@ -261,13 +257,13 @@ fn emit_header_skip(program: &mut Assembler) {
     program.emit(store_memory(PACKET_OFFSET_CELL));
     program.emit(load_len());
     program.emit(store_memory(PACKET_LEN_CELL));
-    program.jump_unless(libc::BPF_JGE, PROXY_FIXED_LEN, JumpLabel::Packet);
-    for (offset, word) in (0..).step_by(4).zip(PROXY_SIGNATURE) {
+    program.jump_unless(libc::BPF_JGE, FIXED_LEN.into(), JumpLabel::Packet);
+    for (offset, word) in (0..).step_by(4).zip(SIGNATURE.as_chunks().0) {
         program.emit(load_word(offset));
-        program.jump_unless(libc::BPF_JEQ, word, JumpLabel::Packet);
+        program.jump_unless(libc::BPF_JEQ, u32::from_be_bytes(*word), JumpLabel::Packet);
     }
-    program.emit(load_half(PROXY_LEN_OFFSET));
-    program.emit(add_value(PROXY_FIXED_LEN));
+    program.emit(load_half(LEN_OFFSET.into()));
+    program.emit(add_value(FIXED_LEN.into()));
     program.emit(store_memory(PACKET_OFFSET_CELL));
     // A header that is longer than its datagram leaves a length below zero: a large number.
     program.emit(accumulator_to_index());

@@ -1,8 +1,8 @@
 //! Counts a worker's requests to origins.
 
-use crate::message::RemovedFields;
+use crate::message::{RemovedFields, grpc};
 use http::StatusCode;
-use litequic_exchange::{Body, ByteCounter, Protocol, Response};
+use litequic_exchange::{Body, ByteCounter, Fields, Protocol, RequestRecord, Response};
 use litequic_telemetry::{
     Counter, CounterKey, CounterTable, DENIED, Family, Gauge, Group, Histogram, IO_SYSCALLS, LIMIT_REACHED, Labels,
     Measure, Sample, SampleValue, TIMEOUTS, WakeTracker, metrics, plain_label,
@@ -82,6 +82,9 @@ metrics! {
                 "Connections to origins that were closed instead of kept idle, because idle connections had a fifth \
                  of the file descriptors, or a request waited for one.",
             limit_interim [limit: "interim"] "Interim responses dropped because the client had not read earlier ones.",
+            limit_origin_cancels [limit: "origin_cancels"]
+                "HTTP/2 connections to origins that got no further requests because litequic had cancelled 100 at \
+                 once, or 20 a second.",
             limit_response_header [limit: "response_header"] "Responses whose header is larger than litequic accepts.",
         }
         Counter(
@@ -121,6 +124,14 @@ metrics! {
             origin_connections "If the value is close to the number of requests, keep-alive does not work.",
         }
         Gauge("origin_connections_open", "Connections to origins that are open now.") { origin_connections_open }
+        Gauge("origin_streams_open", "Requests in flight on HTTP/2 connections to origins.") { origin_streams_open }
+        Counter("origin_streams_cancelled", "Requests on HTTP/2 connections to origins that litequic cancelled.") {
+            origin_streams_cancelled "The client cancelled them, or a timeout or another client's request ended them.",
+        }
+        Counter("origin_streams_refused", "Requests that an HTTP/2 server did not process: they were sent again.") {
+            origin_streams_refused,
+        }
+        Counter("origin_goaways", "HTTP/2 connections that their server ended by GOAWAY.") { origin_goaways }
         Counter("origin_connect_errors", "Connections to origins that could not be opened.") { origin_connect_errors }
         Counter("origin_tls_handshakes", "TLS handshakes with origins for requests. Health checks have their own \
                                           counters.") {
@@ -191,6 +202,8 @@ metrics! {
             pub servers: CounterTable<ServerName, ServerMetrics>,
             /// Responses and bytes by route.
             pub routes: CounterTable<RouteName, RouteMetrics>,
+            /// Responses to gRPC calls by status.
+            pub grpc_responses: GrpcResponses,
         }
         + beside {
             /// Cause of the worker's wakes.
@@ -365,7 +378,46 @@ impl RouteMetrics {
     }
 }
 
+const GRPC_RESPONSES: Family = Family {
+    name: "grpc_responses",
+    help: "Responses to gRPC calls by `grpc-status`, of origins and of litequic; those without are not counted.",
+};
+
+/// Responses to gRPC calls by status; the last counts those beyond the known ones.
+#[derive(Debug, Default)]
+pub struct GrpcResponses([Counter; 18]);
+
+impl GrpcResponses {
+    /// Number of responses with `status`.
+    #[cfg(test)]
+    pub(crate) fn count_of(&self, status: usize) -> u64 {
+        self.0[status].get()
+    }
+}
+
+impl Group for GrpcResponses {
+    fn visit(&self, see: &mut dyn FnMut(Sample)) {
+        // A status that has not occurred takes no line.
+        let seen = self.0.iter().enumerate().filter(|(status, counter)| *status == 0 || counter.get() > 0);
+        for (status, counter) in seen {
+            let label = if status + 1 < self.0.len() { status.to_string() } else { "other".into() };
+            let note = "0 is OK; other statuses have a line once they occur.";
+            see(Sample { family: GRPC_RESPONSES, labels: vec![("code", label.into())], note, value: counter.value() });
+        }
+    }
+}
+
 impl ProxyMetrics {
+    /// Counts and records the gRPC status in a response's header or trailers, if there is one.
+    pub(super) fn record_grpc_status(&self, fields: &Fields, record: &RequestRecord) {
+        let Some(status) = grpc::read_status(fields) else { return };
+        record.update_facts(|facts| facts.grpc_status = Some(status));
+        let GrpcResponses(counters) = &self.grpc_responses;
+        if let Some(counter) = counters.get(usize::try_from(status).unwrap_or(usize::MAX).min(counters.len() - 1)) {
+            counter.increment();
+        }
+    }
+
     /// Counts the fields that were removed from a request.
     pub(super) fn count_removed(&self, removed: RemovedFields) {
         self.ambiguous_fields_dropped.increment_by(removed.ambiguous);

@@ -4,10 +4,12 @@
 
 use super::tcp_worker::TcpWorker;
 use crate::tcp_metrics::TcpMetrics;
-use litequic_base::timers;
+use litequic_base::{
+    proxy_header::{FIXED_LEN, SIGNATURE, proxy_header_len},
+    timers,
+};
 use litequic_exchange::{parse_proxy_header, to_canonical_address};
 use litequic_resources::connections::ConnectionEntry;
-use ppp::v2;
 use std::{io, net::SocketAddr};
 use tokio::{
     io::{AsyncRead, AsyncReadExt},
@@ -15,12 +17,12 @@ use tokio::{
 };
 
 /// Shortest header in bytes: the signature of version 2, and version 1 without "N\r\n".
-const MIN_HEADER_LEN: usize = 12;
+const MIN_HEADER_LEN: usize = SIGNATURE.len();
 /// Longest header of version 1 in bytes (PROXY protocol §2.1).
 const MAX_V1_LEN: usize = 107;
-/// Largest payload of a version 2 header in bytes: addresses, and extensions, which litequic ignores. A client's
-/// certificate is the longest known one.
-const MAX_V2_PAYLOAD: u16 = 4096;
+/// Longest header of version 2 in bytes, with addresses, and extensions, which litequic ignores. A client's certificate
+/// is the longest known one.
+const MAX_V2_LEN: usize = FIXED_LEN as usize + 4096;
 
 /// The two addresses of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +45,7 @@ pub(super) async fn read_connection_addresses<H>(
         client: to_canonical_address(peer),
         local: to_canonical_address(stream.local_addr().ok()?),
     };
-    if !front.expects_proxy_header(peer.ip()) {
+    if !front.current_terms().config.listen.is_proxy_sender(peer.ip()) {
         return Some(own);
     }
     let terms = front.current_terms();
@@ -83,16 +85,11 @@ pub(super) async fn read_connection_addresses<H>(
 async fn read_proxy_header(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
     let mut header = Vec::with_capacity(MAX_V1_LEN);
     read_exact_count(stream, MIN_HEADER_LEN, &mut header).await?;
-    if header.as_slice() == v2::PROTOCOL_PREFIX {
-        let mut rest = [0; 4];
-        stream.read_exact(&mut rest).await?;
-        header.extend_from_slice(&rest);
-        let [_, _, high, low] = rest;
-        let length = u16::from_be_bytes([high, low]);
-        if length > MAX_V2_PAYLOAD {
-            return Err(io::ErrorKind::InvalidData.into());
-        }
-        read_exact_count(stream, length.into(), &mut header).await?;
+    if header == SIGNATURE {
+        read_exact_count(stream, usize::from(FIXED_LEN) - MIN_HEADER_LEN, &mut header).await?;
+        let length = proxy_header_len(&header).filter(|length| *length <= MAX_V2_LEN);
+        let rest = length.ok_or(io::ErrorKind::InvalidData)?.saturating_sub(header.len());
+        read_exact_count(stream, rest, &mut header).await?;
         return Ok(header);
     }
     if !header.starts_with(b"PROXY ") || header.contains(&b'\n') {

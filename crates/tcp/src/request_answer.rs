@@ -92,7 +92,7 @@ impl<H: Handler> TcpConnection<H> {
             return Err(Refusal::new(StatusCode::MISDIRECTED_REQUEST, "this connection does not serve that host"));
         }
         let body = match body {
-            Some(body) => body.into_nonempty(&head.method).await.map_or_else(Body::empty, Body::from_stream),
+            Some(body) => body.into_nonempty(&head.method).await.map_or_else(Body::empty, TcpRequestBody::into_body),
             None => Body::empty(),
         };
         Ok(Request { head, body })

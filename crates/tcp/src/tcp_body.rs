@@ -107,6 +107,11 @@ impl<I: IncomingBody> TcpRequestBody<I> {
         self
     }
 
+    /// Returns the body for the handler, which may stop the client's deadline.
+    pub(super) fn into_body(mut self) -> litequic_exchange::Body {
+        litequic_exchange::Body::from_upload(self.deadline.add_switch(), self)
+    }
+
     /// Returns the body, or `None` if it ends at once, as bodies of unknown length often do in requests with this
     /// `method`.
     pub(super) async fn into_nonempty(mut self, method: &Method) -> Option<Self> {

@@ -101,15 +101,10 @@ impl<H> TcpWorker<H> {
         alt_svc.alt_svc_value(&self.current_terms().config.listen, host)
     }
 
-    /// Whether a connection from `peer` begins with a PROXY protocol header.
-    pub(super) fn expects_proxy_header(&self, peer: IpAddr) -> bool {
-        self.current_terms().config.listen.proxy_protocol_from.iter().any(|network| network.contains_address(peer))
-    }
-
     /// Returns the network that a connection from `peer` counts for; `None` for a load balancer that sends PROXY
     /// protocol headers, which is a source of its own.
     fn peer_network(&self, peer: IpAddr) -> Option<(IpAddr, u8)> {
-        if self.expects_proxy_header(peer) { None } else { self.client_network(peer) }
+        if self.current_terms().config.listen.is_proxy_sender(peer) { None } else { self.client_network(peer) }
     }
 
     /// Returns the network that a client at `address` counts for.

@@ -42,6 +42,11 @@ pub(crate) fn tcp(address: SocketAddr) -> OriginAddress {
 /// Changes nothing.
 pub(crate) fn defaults(_: &mut Config) {}
 
+/// Makes each connection a source of its own: the clients of a test are at one address.
+pub(crate) fn exempt_all(config: &mut Config) {
+    config.sources.exempt = ["0.0.0.0/0", "::/0"].map(|all| all.parse().unwrap()).into();
+}
+
 /// Has requests get a connection to their origin before anything of their body is there.
 pub(crate) fn unbuffered(config: &mut Config) {
     for origin in config.origins.values_mut() {
@@ -83,8 +88,7 @@ impl Litequic {
     fn config(origin: SocketAddr, edit: impl FnOnce(&mut Config)) -> Config {
         let mut config = config_before(origin);
         config.listen.workers = WorkerCount::Count(NonZeroU16::MIN);
-        // All clients of a test are at one address.
-        config.sources.exempt = ["0.0.0.0/0", "::/0"].map(|all| all.parse().unwrap()).into();
+        exempt_all(&mut config);
         edit(&mut config);
         config
     }

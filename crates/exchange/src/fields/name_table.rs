@@ -6,7 +6,7 @@ use crate::http1::is_name_ignoring_case;
 macro_rules! known_names {
     ($($text:literal $($constant:ident)?),+ $(,)?) => {
         /// Names that have a number.
-        pub(super) const KNOWN_NAMES: [&str; 120] = [$($text),+];
+        pub(super) const KNOWN_NAMES: [&str; 123] = [$($text),+];
 
         /// Constants for the names that the code uses.
         pub mod name {
@@ -96,6 +96,9 @@ known_names! {
     "client-cert-chain" CLIENT_CERT_CHAIN,
     "content-language" CONTENT_LANGUAGE,
     "expect" EXPECT,
+    "grpc-message" GRPC_MESSAGE,
+    "grpc-status" GRPC_STATUS,
+    "grpc-timeout" GRPC_TIMEOUT,
     "if-match" IF_MATCH,
     "if-unmodified-since" IF_UNMODIFIED_SINCE,
     "max-forwards" MAX_FORWARDS,

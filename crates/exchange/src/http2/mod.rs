@@ -3,10 +3,15 @@
 // Numbers here come from servers: none may wrap, and none may panic in builds with overflow checks.
 #![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 
+mod client_connection;
+mod client_stream;
 mod frame;
 mod hpack;
+mod output_queue;
 mod response;
 
+pub use client_connection::{ClientConnection, ConnectionFault, GoAway, MAX_INTERIM};
+pub use client_stream::StreamFailure;
 pub use frame::{
     DEFAULT_MAX_FRAME_LEN, DEFAULT_WINDOW, FRAME_HEADER_LEN, Http2ErrorCode, Http2FrameHeader, LARGEST_FRAME_LEN,
     MAX_WINDOW, PREFACE, flag, kind, parse_settings, setting, write_goaway, write_headers, write_ping_ack,

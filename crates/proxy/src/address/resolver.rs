@@ -122,8 +122,8 @@ impl Resolver {
     }
 
     /// Whether the name has several addresses.
-    pub(crate) fn has_several(&self) -> bool {
-        self.answer.borrow().addresses.len() > 1
+    pub(crate) fn address_count(&self) -> usize {
+        self.answer.borrow().addresses.len()
     }
 
     /// Whether `address` is tried last.

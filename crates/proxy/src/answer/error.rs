@@ -3,7 +3,7 @@
 
 use super::pages::StaticPage;
 use http::StatusCode;
-use litequic_exchange::{Body, Response, name};
+use litequic_exchange::{Body, BodyError, Response, name};
 
 /// `Retry-After` of an overload, in seconds: a full pool empties within a response's time, soon but not at once.
 const OVERLOAD_RETRY_AFTER: u32 = 1;
@@ -123,6 +123,18 @@ impl Error {
 
     pub(crate) const fn is_tls_failure(self) -> bool {
         matches!(self, Self::TlsCertificate | Self::TlsAlert | Self::TlsProtocol)
+    }
+
+    /// The error of a body that broke after the response had begun; `None` if the request is at fault, and the front end
+    /// says so.
+    pub(crate) const fn from_broken_body(error: BodyError) -> Option<Self> {
+        match error {
+            BodyError::Truncated => Some(Self::Truncated),
+            BodyError::Evicted => Some(Self::Evicted),
+            BodyError::TimedOut => Some(Self::ResponseTimeout),
+            BodyError::TooLarge => Some(Self::BodyTooLarge),
+            BodyError::Cancelled | BodyError::Malformed => None,
+        }
     }
 
     /// Status, and error type of RFC 9209.

@@ -1,6 +1,5 @@
 //! Opens connections to an origin, over TCP, TLS or a Unix socket.
 
-use super::origin_connection::OriginConnection;
 use super::proxy_header::{ProxiedClient, local_header};
 use super::socket::OriginSocket;
 use super::tls::{OriginTlsConfig, TlsFailure, TlsToOrigin};
@@ -107,8 +106,9 @@ impl Connector {
         }
     }
 
-    pub(crate) fn has_several_addresses(&self) -> bool {
-        self.resolver().is_some_and(Resolver::has_several)
+    /// Number of addresses of the server's name, as it was last resolved.
+    pub(crate) fn address_count(&self) -> usize {
+        self.resolver().map_or(1, Resolver::address_count)
     }
 
     /// Reports that a request over a connection to `address`, one of several, succeeded.
@@ -124,14 +124,15 @@ impl Connector {
     }
 
     /// Connects within the limit of `opening`, with lookup and TLS, and sends a PROXY protocol header if configured.
+    /// Returns the socket with its address and its descriptor.
     ///
     /// # Errors
     ///
     /// One of the connection errors of [`Error`]; of several addresses, the last one's.
-    pub(crate) async fn open_connection(
+    pub(crate) async fn open_socket(
         &self,
         opening: ConnectOptions<'_, impl Fn() -> Option<Descriptor>>,
-    ) -> Result<OriginConnection, ConnectFailure> {
+    ) -> Result<(OriginSocket, Option<SocketAddr>, Descriptor), ConnectFailure> {
         let ConnectOptions { limit, proxied, descriptor, spare, counters, metrics } = opening;
         let deadline = Instant::now() + limit;
         let header = proxied.map(ProxiedClient::encode_proxied);
@@ -141,17 +142,17 @@ impl Connector {
             Self::Tcp(_) | Self::Unix(_) => (None, header.as_deref()),
         };
         let with = ConnectAttempt { secure, deadline, metrics: Some(metrics) };
-        let (mut socket, address, descriptor) = self.open_socket(&with, descriptor, spare, counters).await?;
+        let (mut socket, address, descriptor) = self.connect_socket(&with, descriptor, spare, counters).await?;
         if let Some(header) = header {
             metrics.syscalls_origin_write.increment();
             let written = timeout_at(deadline, socket.write_all(header)).await;
             written.map_err(|_| Error::ConnectTimeout)??;
         }
-        Ok(OriginConnection::new(socket, address, descriptor, metrics))
+        Ok((socket, address, descriptor))
     }
 
     /// Opens the socket, and returns it with its address and its descriptor.
-    async fn open_socket(
+    async fn connect_socket(
         &self,
         with: &ConnectAttempt<'_>,
         descriptor: Descriptor,
@@ -334,6 +335,7 @@ fn classify_connect_error(error: &io::Error) -> Error {
 mod tests {
     use super::*;
     use crate::address::resolve_for_tests;
+    use crate::connection::OriginConnection;
     use litequic_resources::descriptors::{Descriptors, ProxySide};
     use tokio::net::TcpListener;
 
@@ -345,15 +347,17 @@ mod tests {
         of: &Arc<Descriptors>,
         counters: &ServerMetrics,
     ) -> Result<OriginConnection, Error> {
+        let metrics = Arc::default();
         let opening = ConnectOptions {
             limit: TEST_TIMEOUT,
             proxied: None,
             descriptor: of.take_descriptor(ProxySide::Origins).unwrap(),
             spare: || of.take_descriptor(ProxySide::Origins),
             counters,
-            metrics: &Arc::default(),
+            metrics: &metrics,
         };
-        connector.open_connection(opening).await.map_err(|unopened| unopened.error)
+        let opened = connector.open_socket(opening).await.map_err(|unopened| unopened.error);
+        opened.map(|(socket, address, descriptor)| OriginConnection::new(socket, address, descriptor, &metrics))
     }
 
     /// A listener at `address` whose backlog is full: the kernel drops each SYN.

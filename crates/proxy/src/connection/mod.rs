@@ -2,9 +2,11 @@
 
 mod connect;
 mod field_spelling;
+mod http2_connection;
 #[cfg(test)]
 mod oracle_tests;
 mod origin_connection;
+mod origin_stream;
 mod preemption;
 mod proxy_header;
 mod request_body;
@@ -13,7 +15,9 @@ mod tls;
 
 pub(crate) use connect::{ConnectFailure, ConnectOptions, Connector, ProbeTarget, probe_target, reach_server};
 pub(crate) use field_spelling::FieldSpelling;
+pub(crate) use http2_connection::Http2Connection;
 pub(crate) use origin_connection::{OriginConnection, ReceivedHead, ReceivedMessage, SendFailure};
+pub(crate) use origin_stream::OriginStream;
 pub(crate) use preemption::{
     BodyDirection, ClientTime, PREEMPTION_DELAY, PreemptionReason, WaitingRequest, update_cell,
 };

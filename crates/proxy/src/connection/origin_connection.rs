@@ -14,6 +14,7 @@ use litequic_exchange::{
     BodyCapacity, BodyError, FieldName, FieldNameRef, Fields, Head, Traceparent, WholeBody,
     field_syntax::is_field_value,
     http1::{self, BodyDecoder, BodyPiece, HeadError, HeadLines, MessageFraming},
+    http2::{MAX_INTERIM, StreamFailure},
     name,
 };
 use litequic_resources::descriptors::Descriptor;
@@ -35,9 +36,6 @@ use tokio_util::io::poll_read_buf;
 
 /// Most bytes of one read. Large reads make few system calls and feed long GSO trains.
 const MAX_READ: usize = 256 * 1024;
-/// Most interim responses to one request (RFC 9110 §15.2). Few of them are forwarded; an origin that sends no other
-/// response must come to an end.
-const MAX_INTERIM: u32 = 1_000;
 /// Most pieces of a request's body in one write, each with the two parts of its chunk.
 const MAX_PIECES: usize = 16;
 /// Bytes of a request's body, and one piece more, that are held until the socket accepts them.
@@ -199,6 +197,9 @@ pub(crate) enum SendFailure {
     Interims,
     #[error("the request's body failed")]
     Body,
+    /// A stream of an HTTP/2 connection.
+    #[error(transparent)]
+    Stream(StreamFailure),
     /// [`OriginConnection::evict_request`].
     #[error("the connection was needed for another client")]
     Evicted,
@@ -724,7 +725,8 @@ impl OutgoingRequest {
                 }
                 Err(frame) => {
                     let fields = frame.into_trailers().map(Fields::from).unwrap_or_default();
-                    let is_declared = |name| self.trailers.iter().any(|declared| declared.as_name_ref() == name);
+                    let all = upload.is_streaming();
+                    let is_declared = |name| all || self.trailers.iter().any(|declared| declared.as_name_ref() == name);
                     let declared = fields.iter().filter(|line| is_declared(line.name_ref()));
                     let mut text = http1::LAST_CHUNK.to_vec();
                     http1::write_fields(&mut text, declared.map(|line| (line.name_str(), line.value)));

@@ -24,6 +24,8 @@ use tokio::time::{Instant, timeout};
 
 /// Longest wait for the first bytes of a body of unknown length before the request is sent without them.
 const FIRST_BYTES_TIMEOUT: Duration = Duration::from_secs(1);
+/// Most bytes of a body that are kept for another attempt: as many as are read ahead.
+const MAX_KEPT_BYTES: usize = 16 * 1024;
 /// Time added before a client's rate counts if the client waits for 100 (Continue): until litequic sends it, and a
 /// round trip.
 const CONTINUE_DELAY: Duration = Duration::from_secs(2);
@@ -45,12 +47,16 @@ pub(crate) struct Upload {
     /// Whether a byte, or the trailers, were taken from the body to be sent.
     taken: Cell<bool>,
     ahead: RefCell<ReadAhead>,
+    /// All that was taken, while it may have to be sent again; `None` once that is too much, or is not wanted.
+    kept: RefCell<Option<ReadAhead>>,
     client: Cell<ClientTime>,
     /// Flag that is set once 100 (Continue) was sent, if the client waits for that before it sends.
     continued: OnceCell<Rc<Cell<bool>>>,
     /// Waker of the task that waits for the client.
     waker: RefCell<Option<Waker>>,
     trailers: Option<TrailerRules>,
+    /// Whether the client may be silent, as in a streaming call.
+    is_streaming: Cell<bool>,
 }
 
 /// Part of a request's body that was read before there was a connection for it.
@@ -145,12 +151,28 @@ impl Upload {
             moved: Cell::new(Instant::now()),
             taken: Cell::new(false),
             ahead: RefCell::default(),
+            kept: RefCell::new(None),
             client: Cell::default(),
             continued: OnceCell::new(),
             waker: RefCell::default(),
             // HTTP/1.1 has trailers only after chunks.
             trailers: (framing == BodyFraming::Chunked).then(trailers),
+            is_streaming: Cell::new(false),
         }))
+    }
+
+    /// Notes that the body is that of a streaming call: the client's silence is no fault, and it ends with the
+    /// server's.
+    pub(crate) fn set_streaming(&self) {
+        self.is_streaming.set(true);
+        if let Some(body) = &*self.body.borrow() {
+            body.stop_client_deadline();
+        }
+    }
+
+    /// Whether the body is that of a streaming call.
+    pub(crate) fn is_streaming(&self) -> bool {
+        self.is_streaming.get()
     }
 
     pub(crate) fn progress(&self) -> UploadProgress {
@@ -169,7 +191,7 @@ impl Upload {
     /// Reads the beginning of the body, so that no connection is held while the client sends nothing yet: a whole body
     /// whose length is known to be at most `bound` bytes, the beginning of any other one. A body of unknown length may
     /// be that of a client which waits for its response first: the wait for it is at most [`FIRST_BYTES_TIMEOUT`], and
-    /// none unless it is `expected`.
+    /// none unless it is `expected`. Of a streaming call, of any length, no byte is waited for.
     ///
     /// # Cancel safety
     ///
@@ -191,9 +213,11 @@ impl Upload {
                 }
             }
         });
-        if self.framing == BodyFraming::Chunked {
+        let is_streaming = self.is_streaming();
+        if self.framing == BodyFraming::Chunked || is_streaming {
             // After the timeout the request is sent without its body's beginning.
-            let _ = timeout(if expected { FIRST_BYTES_TIMEOUT } else { Duration::ZERO }, read).await;
+            let wait = if expected && !is_streaming { FIRST_BYTES_TIMEOUT } else { Duration::ZERO };
+            let _ = timeout(wait, read).await;
         } else {
             read.await;
         }
@@ -231,11 +255,11 @@ impl Upload {
     }
 
     /// Start of the wait for the server, for a wait that began at `began`: as long as `upload` waits for its client,
-    /// the server is not late.
+    /// the server is not late, unless both may be silent in a streaming call.
     pub(crate) fn server_wait_start(upload: Option<&Self>, began: Instant, now: impl FnOnce() -> Instant) -> Instant {
-        match upload.map(|upload| (upload.progress(), upload.moved.get())) {
-            Some((UploadProgress::Client, _)) => now(),
-            Some((_, moved)) => moved.max(began),
+        match upload {
+            Some(upload) if upload.progress() == UploadProgress::Client && !upload.is_streaming() => now(),
+            Some(upload) => upload.moved.get().max(began),
             None => began,
         }
     }
@@ -282,9 +306,51 @@ impl Upload {
             Some(frame) => Some(Ok(frame)),
             None => ready!(self.poll_client(cx)),
         };
-        let took = |frame: &Frame<Bytes>| frame.data_ref().is_none_or(|data| !data.is_empty());
-        self.taken.set(self.taken.get() || matches!(&next, Some(Ok(frame)) if took(frame)));
+        if let Some(Ok(frame)) = &next
+            && frame.data_ref().is_none_or(|data| !data.is_empty())
+        {
+            self.taken.set(true);
+            self.keep_frame(frame);
+        }
         Poll::Ready(next)
+    }
+
+    /// Keeps the beginning of the body from now on, so that [`Self::rewind_upload`] can put it back: an HTTP/2 server
+    /// may say that it has not processed the request.
+    pub(super) fn keep_beginning(&self) {
+        if !self.taken.get() {
+            self.kept.replace(Some(ReadAhead::default()));
+        }
+    }
+
+    fn keep_frame(&self, frame: &Frame<Bytes>) {
+        let kept = &mut *self.kept.borrow_mut();
+        let Some(all) = kept else { return };
+        let bytes = frame.data_ref().map_or(0, Bytes::len);
+        if all.ahead_length().saturating_add(bytes) > MAX_KEPT_BYTES {
+            *kept = None;
+        } else {
+            match (frame.data_ref(), frame.trailers_ref()) {
+                (Some(data), _) => all.push(Frame::data(data.clone())),
+                (None, Some(trailers)) => all.push(Frame::trailers(trailers.clone())),
+                (None, None) => {}
+            }
+        }
+    }
+
+    /// Puts back all that was taken, for another attempt, and returns whether the body is whole again.
+    pub(crate) fn rewind_upload(&self) -> bool {
+        if !self.taken.get() {
+            return true;
+        }
+        let Some(mut kept) = self.kept.take() else { return false };
+        let mut ahead = self.ahead.borrow_mut();
+        while let Some(frame) = ahead.pop() {
+            kept.push(frame);
+        }
+        *ahead = kept;
+        self.taken.set(false);
+        true
     }
 
     /// Reads the next frame of the client.

@@ -43,6 +43,8 @@ const SCRATCH_BYTES: usize = 256 * 1024 + MAX_RECORD + 64 * 1024;
 const SMALL_READ: usize = 64 * 1024;
 /// Reads on an idle connection after which the server counts as one that does not stop sending.
 const MAX_IDLE_READS: usize = 4;
+/// ALPN name of HTTP/2 (RFC 9113 §3.1).
+const ALPN_HTTP2: &[u8] = b"h2";
 /// Sessions that are remembered for each server (RFC 8446 §4.6.1): rustls keeps as many of a name.
 const SESSIONS_PER_SERVER: usize = 8;
 
@@ -85,6 +87,13 @@ impl TlsToOrigin {
     pub(crate) fn with_resumption(&self, servers: usize) -> Self {
         let mut config = ClientConfig::clone(&self.config);
         config.resumption = Resumption::in_memory_sessions(servers.saturating_mul(SESSIONS_PER_SERVER));
+        Self { config: Arc::new(config), ..self.clone() }
+    }
+
+    /// A copy that offers HTTP/2 alone by ALPN (RFC 9113 §3.2).
+    pub(crate) fn with_http2(&self) -> Self {
+        let mut config = ClientConfig::clone(&self.config);
+        config.alpn_protocols = vec![ALPN_HTTP2.to_vec()];
         Self { config: Arc::new(config), ..self.clone() }
     }
 
@@ -169,6 +178,7 @@ impl OriginTlsConfig {
         let (Some(config), Some(name)) = (self.config.clone(), self.name.clone()) else {
             return Err(TlsFailure::protocol_failure("TLS is not configured for this server").into());
         };
+        let wants_http2 = !config.alpn_protocols.is_empty();
         let connection = UnbufferedClientConnection::new(config, name)
             .map_err(|error| TlsFailure::protocol_failure(error.to_string()))?;
         let session = Box::new(OriginTlsSession {
@@ -184,6 +194,10 @@ impl OriginTlsConfig {
         });
         let mut secured = OriginTlsStream { stream, session };
         poll_fn(|cx| secured.poll_tls_handshake(cx)).await?;
+        if wants_http2 && secured.session.connection.alpn_protocol() != Some(ALPN_HTTP2) {
+            let reason = "the server does not offer HTTP/2 by ALPN: see origin.protocol";
+            return Err(TlsFailure::protocol_failure(reason).into());
+        }
         Ok(secured)
     }
 }

@@ -8,7 +8,7 @@ use super::retry::{self, AttemptFailure, RetryDecision};
 use crate::answer::Error;
 use crate::balance::{Affinity, ServerSet};
 use crate::connection::{ProxiedClient, ReceivedHead, SendFailure, TrailerRules, Upload, UploadProgress};
-use crate::message::{BodyFraming, response};
+use crate::message::{BodyFraming, StreamingCall, response};
 use crate::origin::{Ticket, WorkerOrigin};
 use crate::pool::{ConnectionNeeds, Deadline, PassedDeadline, PooledConnection};
 use crate::rules::RuleSet;
@@ -17,7 +17,9 @@ use http::{Method, StatusCode};
 use litequic_config::Timeouts;
 use litequic_exchange::{
     Abort, Body, BodyError, Client, Head, InterimSender, RequestRecord, Response, Traceparent, Tunnel,
-    http1::HeadError, name, rarely_has_body,
+    http1::HeadError,
+    http2::{HeadFault, StreamFailure},
+    name, rarely_has_body,
 };
 use litequic_resources::fairness::ClientSource;
 use std::{
@@ -41,6 +43,8 @@ pub(crate) struct ForwardedRequest<'a> {
     /// Record that gets a span for each attempt.
     pub(crate) traced: &'a RequestRecord,
     pub(crate) timeouts: &'a Timeouts,
+    /// The streaming call that the request is, if it is one.
+    pub(crate) call: Option<StreamingCall>,
     pub(crate) rules: Option<&'a Arc<RuleSet>>,
     /// Whether the route has a condition on the method, or another one for the same paths has.
     pub(crate) methods_matter: bool,
@@ -114,6 +118,7 @@ struct Attempts<'a> {
     /// Trace context of this attempt.
     traceparent: Option<Traceparent>,
     timeouts: &'a Timeouts,
+    call: Option<StreamingCall>,
     deadline: Option<Deadline>,
     rules: Option<&'a Arc<RuleSet>>,
     switch: Option<ProtocolSwitch>,
@@ -136,6 +141,9 @@ impl<'a> Attempts<'a> {
             policy: origin.field_policy().clone(),
             metrics: Arc::clone(&origin.metrics),
         });
+        if let (Some(upload), Some(_)) = (&upload, sending.call) {
+            upload.set_streaming();
+        }
         origin.budget.borrow_mut().earn_share();
         let is_repeatable = upload.is_none() && retry::is_idempotent(&sending.head.method);
         Self {
@@ -149,7 +157,12 @@ impl<'a> Attempts<'a> {
             traced: sending.traced,
             traceparent: None,
             timeouts: sending.timeouts,
-            deadline: sending.timeouts.request.map(|limit| Deadline::new(Instant::now(), limit)),
+            deadline: Deadline::earlier_of(
+                Instant::now(),
+                sending.timeouts.request,
+                sending.call.and_then(|call| call.timeout),
+            ),
+            call: sending.call,
             rules: sending.rules,
             switch: sending.switch,
             affinity: sending.affinity,
@@ -195,7 +208,13 @@ impl<'a> Attempts<'a> {
         let server = ticket.chosen_server();
         self.record.update_facts(|facts| facts.server = Some(Arc::clone(&server.name)));
         self.traceparent = self.traced.begin_attempt(&self.origin.name, &server.name, number);
-        let needs = ConnectionNeeds { fresh: self.fresh, quiet: !self.is_repeatable, proxied: self.proxied };
+        let needs = ConnectionNeeds {
+            fresh: self.fresh,
+            quiet: !self.is_repeatable,
+            proxied: self.proxied,
+            has_body: self.upload.is_some(),
+            switches: self.switch.is_some(),
+        };
         let connection = server.pool.acquire(needs, self.source, self.timeouts, self.deadline).await;
         let error = match connection {
             Ok(connection) => {
@@ -339,7 +358,7 @@ impl<'a> Attempts<'a> {
             return Err(error.into());
         }
         let failure = AttemptFailure {
-            handed_back: matches!(cause, SendFailure::Unsent),
+            handed_back: matches!(cause, SendFailure::Unsent) && upload.is_none_or(Upload::rewind_upload),
             reused: connection.is_reused(),
             closed: error == Error::Terminated,
             answered: connection.has_answered(),
@@ -404,13 +423,13 @@ impl<'a> Attempts<'a> {
         }
         origin.set_sticky_cookie(self.affinity, open.ticket.number, &mut fields);
         let (upload, idle, record) = (self.upload.take(), self.timeouts.response_body, self.record);
-        let (rules, deadline) = (self.rules, self.deadline);
+        let (rules, deadline, call) = (self.rules, self.deadline, self.call);
         let body = match whole {
             Some(whole) => {
                 finish_exchange(open, upload.as_ref());
                 whole.into()
             }
-            None => ResponseBody::wrap_body(open, ahead, upload, record, rules, idle, deadline, &origin.metrics),
+            None => ResponseBody::wrap_body(open, ahead, upload, record, rules, idle, deadline, call, &origin.metrics),
         };
         Ok(Response { status, fields, body })
     }
@@ -503,9 +522,18 @@ fn classify_send_failure(failure: &SendFailure, connection: &PooledConnection) -
         SendFailure::Evicted => Error::Evicted,
         SendFailure::Head(HeadError::TooLarge) => Error::HeaderTooLarge,
         SendFailure::Head(HeadError::LengthTooLarge) => Error::ContentLength,
-        SendFailure::Head(_) | SendFailure::Interims => Error::Protocol,
-        SendFailure::Closed | SendFailure::Io(_) | SendFailure::Body if connection.has_answered() => Error::Incomplete,
+        SendFailure::Stream(StreamFailure::Head(HeadFault::TooLarge)) => Error::HeaderTooLarge,
+        SendFailure::Stream(StreamFailure::Head(_) | StreamFailure::Malformed | StreamFailure::Interims)
+        | SendFailure::Head(_)
+        | SendFailure::Interims => Error::Protocol,
+        SendFailure::Closed | SendFailure::Io(_) | SendFailure::Body | SendFailure::Stream(_)
+            if connection.has_answered() =>
+        {
+            Error::Incomplete
+        }
         // The connection was closed, reset, or never idle.
-        SendFailure::Closed | SendFailure::Io(_) | SendFailure::Body | SendFailure::Unsent => Error::Terminated,
+        SendFailure::Closed | SendFailure::Io(_) | SendFailure::Body | SendFailure::Stream(_) | SendFailure::Unsent => {
+            Error::Terminated
+        }
     }
 }

@@ -2,8 +2,9 @@
 
 use super::open_exchange::{BodyRead, OpenExchange, finish_exchange};
 use super::transfer::Transfer;
+use crate::answer::Error;
 use crate::connection::{Upload, UploadProgress};
-use crate::message::response;
+use crate::message::{StreamingCall, grpc, response};
 use crate::metrics::ProxyMetrics;
 use crate::origin::Ticket;
 use crate::pool::Deadline;
@@ -33,6 +34,8 @@ pub(super) struct ResponseBody {
     idle: Duration,
     deadline: Option<Deadline>,
     timer: DeadlineTimer,
+    /// The streaming call whose response this is, if it is one.
+    call: Option<StreamingCall>,
     metrics: Arc<ProxyMetrics>,
 }
 
@@ -48,6 +51,7 @@ impl ResponseBody {
         rules: Option<&Arc<RuleSet>>,
         idle: Duration,
         deadline: Option<Deadline>,
+        call: Option<StreamingCall>,
         metrics: &Arc<ProxyMetrics>,
     ) -> Body {
         let ahead = match ahead {
@@ -73,7 +77,7 @@ impl ResponseBody {
         let (rules, metrics) = (rules.cloned(), Arc::clone(metrics));
         Body::from_bounded_stream(
             room,
-            Self { transfer, rules, idle, deadline, timer: DeadlineTimer::default(), metrics },
+            Self { transfer, rules, idle, deadline, timer: DeadlineTimer::default(), call, metrics },
         )
     }
 
@@ -84,19 +88,24 @@ impl ResponseBody {
         }
     }
 
-    /// Closes the connection. The client's stream is dropped with this body: before that the front end must have set
-    /// the error code of the stream.
+    /// Closes the connection, and ends the body with `error`. The client's stream is dropped with this body: before
+    /// that the front end must have set the error code of the stream.
     fn fail_body(&self, error: BodyError) -> PolledFrame {
-        drop(self.transfer.close_source());
-        Poll::Ready(Some(Err(error)))
+        self.end_with(error, Error::from_broken_body(error), |_| {})
     }
 
-    /// Fails the exchange, as `count` reports at the server's ticket.
-    fn fail_by_server(&self, error: BodyError, count: impl FnOnce(&Ticket)) -> PolledFrame {
+    /// Closes the connection, as `count` reports at the server's ticket, and ends the body with `error`. A client of
+    /// gRPC gets `answer` in trailers: it takes a reset for a failure of its own call alone, and does not call again.
+    fn end_with(&self, error: BodyError, answer: Option<Error>, count: impl FnOnce(&Ticket)) -> PolledFrame {
+        let has_trailers = self.call.is_some_and(|call| call.is_grpc) && self.transfer.size_hint().exact().is_none();
         if let Some(open) = self.transfer.close_source() {
             count(&open.ticket);
         }
-        Poll::Ready(Some(Err(error)))
+        let Some(answer) = answer.filter(|_| has_trailers) else { return Poll::Ready(Some(Err(error))) };
+        self.transfer.request_record().record_broken_body(error);
+        let fields = grpc::status_fields(answer);
+        self.metrics.record_grpc_status(&fields, self.transfer.request_record());
+        Poll::Ready(Some(Ok(Frame::trailers(fields.into()))))
     }
 
     /// Waits for the origin until a timeout.
@@ -104,11 +113,13 @@ impl ResponseBody {
         let waiting = self.transfer.origin_wait_start();
         // An origin that answered early may want the rest of the request before it continues.
         let since = Upload::server_wait_start(self.transfer.request_upload().map(Rc::as_ref), waiting, Instant::now);
-        match self.poll_timeout(cx, since) {
-            Poll::Ready(true) => self.fail_by_server(BodyError::TimedOut, Ticket::report_failed),
-            Poll::Ready(false) => self.fail_body(BodyError::TimedOut),
-            Poll::Pending => Poll::Pending,
-        }
+        let passed = ready!(self.poll_timeout(cx, since));
+        self.end_with(BodyError::TimedOut, Some(passed), |ticket| {
+            // In a streaming call silence is nobody's fault.
+            if passed.is_servers_fault() && (self.call.is_none() || passed != Error::ResponseTimeout) {
+                ticket.report_failed();
+            }
+        })
     }
 
     /// Fails a body whose connection ended early, or that is invalid.
@@ -119,18 +130,21 @@ impl ResponseBody {
         }
         tracing::debug!(%error, "the origin's response was cut off");
         self.metrics.origin_errors.increment();
-        self.fail_by_server(error, Ticket::report_connection_broken)
+        self.end_with(error, Error::from_broken_body(error), Ticket::report_connection_broken)
     }
 
     /// Passes a piece of the body, or its trailers.
     fn pass_frame(&self, frame: Frame<Bytes>) -> PolledFrame {
         let counting = self.deadline.filter(|_| timers::grace_deadline().is_none());
-        if counting.is_some_and(|deadline| deadline.check_passed(Instant::now(), &self.metrics).is_some()) {
-            return self.fail_body(BodyError::TimedOut);
+        if let Some(passed) = counting.and_then(|deadline| deadline.check_passed(Instant::now(), &self.metrics)) {
+            return self.end_with(BodyError::TimedOut, Some(passed.error_without_server()), |_| {});
         }
         let frame = match frame.into_trailers() {
             Ok(trailers) => {
                 let mut fields = Fields::from(trailers);
+                if self.call.is_some_and(|call| call.is_grpc) {
+                    self.metrics.record_grpc_status(&fields, self.transfer.request_record());
+                }
                 let rules = self.rules.as_deref();
                 response::filter_response_trailers(&mut fields, |name| {
                     rules.is_some_and(|rules| rules.response.replaces(name))
@@ -152,8 +166,8 @@ impl ResponseBody {
         Poll::Ready(Some(Ok(frame)))
     }
 
-    /// Ready once a deadline has passed, which is counted; true if the server is at fault.
-    fn poll_timeout(&mut self, cx: &mut Context<'_>, since: Instant) -> Poll<bool> {
+    /// Ready once a deadline has passed, which is counted.
+    fn poll_timeout(&mut self, cx: &mut Context<'_>, since: Instant) -> Poll<Error> {
         let idle = since + self.idle;
         let next = self.deadline.map_or(idle, |deadline| deadline.ends_at().min(idle));
         ready!(self.timer.poll_deadline(next, cx));
@@ -161,9 +175,9 @@ impl ResponseBody {
         Poll::Ready(match deadline.and_then(|deadline| deadline.check_passed(Instant::now(), &self.metrics)) {
             None => {
                 self.metrics.timeout_response_body.increment();
-                true
+                Error::ResponseTimeout
             }
-            Some(passed) => passed.error_after_wait(since).is_servers_fault(),
+            Some(passed) => passed.error_after_wait(since),
         })
     }
 }

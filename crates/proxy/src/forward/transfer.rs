@@ -130,6 +130,10 @@ impl Transfer {
         self.upload.as_ref()
     }
 
+    pub(crate) fn request_record(&self) -> &RequestRecord {
+        &self.record
+    }
+
     pub(crate) fn is_end_stream(&self) -> bool {
         if self.ahead.borrow().is_some() {
             return false;

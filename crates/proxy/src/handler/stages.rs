@@ -11,7 +11,7 @@ use crate::access::{
 };
 use crate::answer::{Error, discard_body};
 use crate::forward::{ForwardFailure, ForwardedRequest, forward_request};
-use crate::message::{BodyFraming, FieldPolicy, forwarded, request, response};
+use crate::message::{BodyFraming, FieldPolicy, StreamingCall, forwarded, grpc, request, response};
 use crate::metrics::RouteMetrics;
 use crate::routing::CompiledRoute;
 use crate::rules::{RuleSet, Variables};
@@ -45,6 +45,7 @@ impl Handler for Proxy {
             });
             // The request's ID, which a new trace has as its own, must be known before.
             record.decide_propagation();
+            let call = StreamingCall::from_head(&head, client.protocol);
             let chosen = local.routing.find_route(&head);
             let route = chosen.ok().flatten();
             let counters = route.and_then(|route| local.routes.get(route.number));
@@ -62,7 +63,7 @@ impl Handler for Proxy {
                 Ok(Some(route)) => {
                     let (client, interim, id, record) = (&client, &interim, id, &record);
                     let routed =
-                        RoutedRequest { local: &local, route, client, interim, id, trusted, record, rules: ruled };
+                        RoutedRequest { local: &local, route, client, interim, id, trusted, record, call, rules: ruled };
                     self.serve_routed(&routed, &mut head, body).await
                 }
                 Ok(None) => Err(Error::NoRoute.into()),
@@ -74,7 +75,13 @@ impl Handler for Proxy {
             };
             let mut response = match served {
                 Ok(response) => response,
-                Err(ForwardFailure::Answer(error)) => answer_error(error, &local, route, ruled, id, &head, &record),
+                Err(ForwardFailure::Answer(error)) => {
+                    let mut response = answer_error(error, &local, route, ruled, id, &head, &record);
+                    if call.is_some_and(|call| call.is_grpc) {
+                        grpc::replace_error_response(&mut response, error);
+                    }
+                    response
+                }
                 Err(ForwardFailure::Abort(abort)) => return Err(abort),
             };
             // RFC 9110 §6.6.1. A 101 may do without, which over HTTP/2 and HTTP/3 becomes a 200.
@@ -84,6 +91,9 @@ impl Handler for Proxy {
             }
             if let Some((rules, variables)) = ruled {
                 rules.response.change_fields(&mut response.fields, variables);
+            }
+            if call.is_some_and(|call| call.is_grpc) {
+                self.metrics.record_grpc_status(&response.fields, &record);
             }
             Ok(match counters {
                 Some(counters) => {
@@ -117,6 +127,7 @@ struct RoutedRequest<'a> {
     /// Whether the client is a trusted proxy.
     trusted: bool,
     record: &'a RequestRecord,
+    call: Option<StreamingCall>,
     rules: Option<RouteRules<'a>>,
 }
 
@@ -149,7 +160,7 @@ impl Proxy {
         head: &mut Head,
         body: Body,
     ) -> Result<Response, ForwardFailure> {
-        let &RoutedRequest { local, route, client, interim, id, record, rules: ruled, .. } = routed;
+        let &RoutedRequest { local, route, client, interim, id, record, call, rules: ruled, .. } = routed;
         record.update_facts(|facts| {
             facts.route = Some(Arc::clone(&route.name));
             facts.http_route = Some(Arc::clone(&route.http_route));
@@ -213,7 +224,11 @@ impl Proxy {
         }
         request::remove_trace_context(&mut head.fields, record.decide_propagation());
         let own = ruled.and_then(|(rules, _)| rules.timeouts.as_ref());
-        let timeouts = own.unwrap_or(&local.routing.timeouts);
+        let timeouts = match (own, call) {
+            (Some((timeouts, _)), None) | (Some((_, timeouts)), Some(_)) => timeouts,
+            (None, None) => &local.routing.timeouts,
+            (None, Some(_)) => &local.routing.streaming_timeouts,
+        };
         let left = remaining_timeouts(timeouts, spent);
         let timeouts = left.as_deref().unwrap_or(timeouts);
         let sending = ForwardedRequest {
@@ -227,6 +242,7 @@ impl Proxy {
             record,
             traced: record,
             timeouts,
+            call,
             rules: route.rules.as_ref(),
             methods_matter: route.head.methods_matter,
             switch,
@@ -243,7 +259,7 @@ impl Proxy {
         self.metrics.origin_duration.observe_time(took);
         record.update_facts(|facts| facts.origin_time = Some(took));
         // A page of the route replaces an error of the origin (`intercept_errors`).
-        let page = answer.as_ref().ok().and_then(|response| route.pages.find_intercepting(response.status));
+        let page = answer.as_ref().ok().filter(|_| call.is_none()).and_then(|response| route.pages.find_intercepting(response.status));
         match (answer, page) {
             (Ok(response), Some(page)) => {
                 let instead = page.replace_response(&response);
@@ -435,6 +451,7 @@ impl Proxy {
             record: &RequestRecord::default(),
             traced: record,
             timeouts: &routing.timeouts,
+            call: None,
             rules: None,
             methods_matter: false,
             switch: None,

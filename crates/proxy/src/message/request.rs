@@ -2,7 +2,7 @@
 //!
 //! `connection::origin_connection` writes this head as it is, and frames the body by the same [`BodyFraming`].
 
-use super::{forwarded, spelling};
+use super::{StreamingCall, forwarded, spelling};
 use crate::answer::Error;
 use http::Method;
 use http_body::Body as HttpBody;
@@ -107,15 +107,18 @@ pub(crate) fn translate_request(
     if head.authority().is_empty() {
         return Err(Error::NoAuthority);
     }
-    let fields = &mut head.fields;
     // Most requests have none of these fields.
-    let special = fields.name_set().intersects(SPECIAL_FIELDS);
+    let special = head.fields.name_set().intersects(SPECIAL_FIELDS);
     let mut removed = RemovedFields::default();
+    // Keys of gRPC's metadata may have `_` and `.`, and its servers make no variables of them.
+    let is_grpc = special && StreamingCall::from_head(head, client.protocol).is_some_and(|call| call.is_grpc);
+    let ambiguous = if is_grpc { AmbiguousFields::Pass } else { policy.ambiguous };
+    let fields = &mut head.fields;
     if special {
-        removed.ambiguous = spelling::handle_ambiguous(fields, policy.ambiguous)?;
+        removed.ambiguous = spelling::handle_ambiguous(fields, ambiguous)?;
     }
     // Unless ambiguous names pass, all names are plain now.
-    let is_folded = special && policy.ambiguous == AmbiguousFields::Pass;
+    let is_folded = special && ambiguous == AmbiguousFields::Pass;
     if is_folded || !trusted && policy.may_have_reserved(fields) {
         removed.reserved = spelling::remove_names(fields, |name| {
             let plain = !is_folded || spelling::is_plain_name(name);

@@ -22,6 +22,14 @@ impl Deadline {
         Self { at: now + limit, limit }
     }
 
+    /// The earlier of the deadlines of a request that begins `now` and may take `limit`, and whose client gives up
+    /// after `patience`. A server is never at fault for the client's deadline, which may be any.
+    pub(crate) fn earlier_of(now: Instant, limit: Option<Duration>, patience: Option<Duration>) -> Option<Self> {
+        let own = limit.map(|limit| Self::new(now, limit));
+        let clients = patience.and_then(|patience| now.checked_add(patience)).map(|at| Self { at, limit: Duration::MAX });
+        own.into_iter().chain(clients).min_by_key(|deadline| deadline.at)
+    }
+
     pub(crate) fn ends_at(self) -> Instant {
         self.at
     }

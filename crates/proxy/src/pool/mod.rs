@@ -3,6 +3,7 @@
 
 mod capacity;
 mod deadline;
+mod http2_pool;
 mod pool_resources;
 mod server_pool;
 

@@ -5,19 +5,21 @@
 //! connection is used for that client only.
 
 use super::deadline::{Deadline, PassedDeadline};
+use super::http2_pool::{Http2Pool, StreamNeeds};
 use super::pool_resources::{IdleConnections, IdleCount, PoolResources, SpoolBudget};
 use crate::address::Blame;
 use crate::answer::Error;
 use crate::balance::{EjectionCause, EjectionRule};
 use crate::connection::{
-    BodyDirection, ConnectFailure, ConnectOptions, Connector, FieldSpelling, OriginConnection, PREEMPTION_DELAY,
-    PreemptionReason, ProxiedClient, ReceivedMessage, SendFailure, TlsFailure, TlsToOrigin, Upload, WaitingRequest,
+    BodyDirection, ConnectFailure, ConnectOptions, Connector, FieldSpelling, Http2Connection, OriginConnection,
+    OriginStream, PREEMPTION_DELAY, PreemptionReason, ProxiedClient, ReceivedMessage, SendFailure, TlsFailure,
+    TlsToOrigin, Upload, WaitingRequest,
 };
 use crate::metrics::{ProxyMetrics, ServerMetrics};
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use litequic_base::timers;
-use litequic_config::{self as config, OriginAddress, Timeouts};
+use litequic_config::{self as config, OriginAddress, OriginProtocol, Timeouts};
 use litequic_exchange::{BodyCapacity, BodyError, Head, Traceparent, WholeBody};
 use litequic_resources::{
     descriptors::Descriptor,
@@ -53,10 +55,14 @@ pub(crate) struct ServerPool {
     address: OriginAddress,
     /// TLS to the server, if it has https.
     tls: Option<TlsToOrigin>,
-    origin: config::OriginConfig,
+    pub(super) origin: config::OriginConfig,
     spelling: Option<Rc<FieldSpelling>>,
-    connector: Connector,
-    metrics: Arc<ProxyMetrics>,
+    pub(super) connector: Connector,
+    /// HTTP/2 connections, if that is the origin's protocol.
+    pub(super) http2: Option<Http2Pool>,
+    /// Connects by HTTP/1.1 to a server with HTTP/2 and https, for requests that switch protocols.
+    http1: Option<Connector>,
+    pub(super) metrics: Arc<ProxyMetrics>,
     counters: Arc<ServerMetrics>,
     resources: Rc<PoolResources>,
     state: RefCell<ServerPoolState>,
@@ -98,7 +104,7 @@ enum SlotUse {
     Connecting,
     /// A request whose response's header is awaited, and its body, if it has one.
     Request {
-        connection: Weak<OriginConnection>,
+        connection: CarrierRef,
         began: Instant,
         upload: Weak<Upload>,
     },
@@ -122,6 +128,22 @@ impl SlotUse {
     fn unanswered_reason(&self, taker: WaitingRequest) -> Option<PreemptionReason> {
         let Self::Request { began, upload, .. } = self else { return None };
         taker.unanswered_reason(Upload::server_wait_start(upload.upgrade().as_deref(), *began, Instant::now))
+    }
+}
+
+/// Connection or stream of an exchange, as long as that holds it.
+#[derive(Debug, Clone)]
+enum CarrierRef {
+    Http1(Weak<OriginConnection>),
+    Http2(Weak<OriginStream>),
+}
+
+impl CarrierRef {
+    fn evict_request(&self) {
+        match self {
+            Self::Http1(connection) => connection.upgrade().map_or((), |connection| connection.evict_request()),
+            Self::Http2(stream) => stream.upgrade().map_or((), |stream| stream.evict_request()),
+        }
     }
 }
 
@@ -170,11 +192,15 @@ pub(crate) struct ConnectionNeeds {
     pub(crate) quiet: bool,
     /// Client to which the connection must belong.
     pub(crate) proxied: Option<ProxiedClient>,
+    /// Whether the request has a body.
+    pub(crate) has_body: bool,
+    /// Whether the request switches protocols, which HTTP/1.1 alone can.
+    pub(crate) switches: bool,
 }
 
-/// A slot of the pool: one connection, opened or in use. Dropping it gives it to the next request.
+/// A slot of the pool: one connection, opened or in use, or one stream. Dropping it gives it to the next request.
 #[derive(Debug)]
-struct SlotGuard {
+pub(super) struct SlotGuard {
     pool: Rc<ServerPool>,
     slot: PoolSlot,
     released: bool,
@@ -215,10 +241,17 @@ pub(crate) struct PooledConnection {
     /// Task that sends the rest of the request's body, if the response has come before.
     sending: Option<SendingTask>,
     /// Dropped before the slot: the connection closes first, then the next one may open.
-    connection: ServerConnection,
+    carrier: Carrier,
     in_use: SlotGuard,
     reused: bool,
     received_before: u64,
+}
+
+/// Carrier of one exchange with a server.
+#[derive(Debug)]
+enum Carrier {
+    Http1(ServerConnection),
+    Http2(Rc<OriginStream>),
 }
 
 /// Task that sends the rest of a request's body. Dropping it stops the task.
@@ -243,8 +276,13 @@ impl ServerPool {
         counters: Arc<ServerMetrics>,
         resources: &Rc<PoolResources>,
     ) -> Rc<Self> {
+        let is_http2 = origin.protocol == OriginProtocol::Http2;
+        let with_alpn = tls.filter(|_| is_http2).map(TlsToOrigin::with_http2);
+        let connector = |tls| Connector::new(address, origin.dns_interval, tls);
         let pool = Rc::new(Self {
-            connector: Connector::new(address, origin.dns_interval, tls),
+            connector: connector(with_alpn.as_ref().or(tls)),
+            http2: is_http2.then(Http2Pool::new),
+            http1: with_alpn.is_some().then(|| connector(tls)),
             address: address.clone(),
             tls: tls.cloned(),
             origin: origin.clone(),
@@ -268,8 +306,15 @@ impl ServerPool {
     }
 
     /// Configured maximum of connections, or the derived one.
-    fn max_connections(&self) -> u32 {
+    pub(super) fn max_connections(&self) -> u32 {
         self.origin.max_connections.unwrap_or_else(|| self.resources.current_limits().max_connections)
+    }
+
+    /// Most exchanges at a time.
+    fn slot_limit(&self) -> u32 {
+        let connections = self.max_connections();
+        let http2 = self.http2.as_ref();
+        http2.map_or(connections, |http2| http2.slot_limit(connections, &self.origin, &self.resources))
     }
 
     /// Configured maximum of requests in the queue, or the derived one.
@@ -292,9 +337,12 @@ impl ServerPool {
                 max_age,
                 max_requests,
                 dns_interval,
+                protocol,
+                max_streams,
                 ..
             } = origin;
-            (max_connections, max_queue, idle_timeout, max_age, max_requests, dns_interval, origin.proxy_protocol)
+            let times = (idle_timeout, max_age, dns_interval);
+            (max_connections, max_queue, times, max_requests, protocol, max_streams, origin.proxy_protocol)
         };
         self.address == *address
             && self.tls.as_ref() == tls
@@ -336,7 +384,7 @@ impl ServerPool {
         let slot = {
             let fair = &mut self.state.borrow_mut().fair;
             // A derived number of slots follows a reload.
-            fair.set_slot_limit(self.max_connections());
+            fair.set_slot_limit(self.slot_limit());
             fair.take_slot(source)
         };
         let turn = match slot {
@@ -344,6 +392,14 @@ impl ServerPool {
             // Boxed, as is a connection attempt: most requests do neither, and a future that is moved is moved whole.
             None => Box::pin(self.wait_for_slot(source, timeouts, deadline)).await?,
         };
+        if let Some(http2) = self.http2.as_ref().filter(|_| !needs.switches) {
+            let stream_needs = StreamNeeds { proxied: needs.proxied, has_body: needs.has_body };
+            let stream = match self.find_http2_stream(http2, stream_needs, self.connector.address_count()) {
+                Some(stream) => stream,
+                None => Box::pin(self.wait_for_http2_stream(http2, stream_needs, timeouts, deadline)).await?,
+            };
+            return Ok(PooledConnection::from_stream(stream, turn.in_use));
+        }
         match self.reuse_connection(turn, needs, source.source_connection()) {
             Ok(connection) => Ok(connection),
             Err(in_use) => Box::pin(self.connect_new(in_use, needs.proxied, timeouts, deadline)).await,
@@ -376,7 +432,7 @@ impl ServerPool {
 
     /// Counts and returns the error of a request that waited in the queue for as long as it may: other requests hold
     /// the connections.
-    fn queue_timeout_error(&self, deadline: Option<Deadline>) -> Error {
+    pub(super) fn queue_timeout_error(&self, deadline: Option<Deadline>) -> Error {
         let passed = deadline.and_then(|deadline| deadline.check_passed(Instant::now(), &self.metrics));
         passed.map_or_else(
             || {
@@ -428,7 +484,7 @@ impl ServerPool {
         client: u64,
     ) -> Result<PooledConnection, SlotGuard> {
         let GrantedSlot { connection, in_use } = turn;
-        let ConnectionNeeds { fresh, quiet, proxied } = needs;
+        let ConnectionNeeds { fresh, quiet, proxied, .. } = needs;
         if fresh {
             // A connection that has served a request only leaves its slot.
             drop(connection);
@@ -530,9 +586,9 @@ impl ServerPool {
         }
         let is_kept = match exchange {
             SlotUse::Request { connection, upload, .. } => {
-                match (reason, upload.upgrade(), connection.upgrade()) {
-                    (PreemptionReason::Unanswered(_), _, Some(connection)) => connection.evict_request(),
-                    (_, Some(upload), _) => upload.evict_upload(),
+                match (reason, upload.upgrade()) {
+                    (PreemptionReason::Unanswered(_), _) => connection.evict_request(),
+                    (_, Some(upload)) => upload.evict_upload(),
                     _ => {}
                 }
                 false
@@ -578,6 +634,13 @@ impl ServerPool {
             reaper.task.abort();
         }
         drop(idle);
+        if let Some(http2) = &self.http2 {
+            http2.retire_where(|_| true);
+        }
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.state.borrow().closed
     }
 
     async fn connect_new(
@@ -591,35 +654,16 @@ impl ServerPool {
         let counted = GaugeGuard::new(&self.counters, |counters| &counters.connections);
         let began = Instant::now();
         let limit = deadline.map_or(timeouts.connect, |deadline| deadline.cap_to_deadline(timeouts.connect, began));
-        let opening = ConnectOptions {
-            limit,
-            proxied,
-            descriptor,
-            spare: || self.resources.spare_descriptor(),
-            counters: &self.counters,
-            metrics: &self.metrics,
+        let connector = match (&self.http2, &self.http1) {
+            (None, _) => &self.connector,
+            (Some(_), Some(connector)) => connector,
+            // Without TLS the server expects HTTP/2 from the first byte on.
+            (Some(_), None) => return Err(Error::NoSuchTunnel),
         };
-        let connected = self.connector.open_connection(opening).await.map_err(|ConnectFailure { error, reason }| {
-            if error == Error::NoDescriptor {
-                // The kernel had no descriptor although the process' count had: the next request finds the idle
-                // connection's.
-                self.metrics.limit_origin_descriptors.increment();
-                self.resources.close_longest_idle();
-                tracing::warn!(origin = %self.address, "no file descriptor is left for a connection to the origin");
-                return error;
-            }
-            self.metrics.origin_connect_errors.increment();
-            tracing::warn!(origin = %self.address, %error, reason, "no connection to the origin");
-            if error != Error::ConnectTimeout {
-                return error;
-            }
-            let Some(passed) = deadline.and_then(|deadline| deadline.check_passed(Instant::now(), &self.metrics))
-            else {
-                self.metrics.timeout_connect.increment();
-                return error;
-            };
-            passed.error_after_wait(began)
-        })?;
+        let opened = connector.open_socket(self.connect_options(limit, proxied, descriptor)).await;
+        let (socket, address, descriptor) =
+            opened.map_err(|failure| self.report_connect_failure(failure, began, deadline))?;
+        let connected = OriginConnection::new(socket, address, descriptor, &self.metrics);
         let http = Rc::new(connected.with_spelling(self.spelling.clone()));
         self.metrics.origin_connections.increment();
         let open = GaugeGuard::new(&self.metrics, |metrics| &metrics.origin_connections_open);
@@ -636,8 +680,63 @@ impl ServerPool {
         Ok(PooledConnection::new(connection, in_use, false))
     }
 
+    /// Opens an HTTP/2 connection until `deadline`.
+    pub(super) async fn open_http2(
+        &self,
+        proxied: Option<ProxiedClient>,
+        descriptor: Descriptor,
+        deadline: Instant,
+    ) -> Result<Rc<Http2Connection>, ConnectFailure> {
+        let counted = GaugeGuard::new(&self.counters, |counters| &counters.connections);
+        let limit = deadline.saturating_duration_since(Instant::now());
+        let opened = self.connector.open_socket(self.connect_options(limit, proxied, descriptor)).await;
+        let (socket, address, descriptor) = opened?;
+        Http2Connection::open(socket, address, proxied, descriptor, counted, &self.metrics, deadline).await
+    }
+
+    fn connect_options(
+        &self,
+        limit: Duration,
+        proxied: Option<ProxiedClient>,
+        descriptor: Descriptor,
+    ) -> ConnectOptions<'_, impl Fn() -> Option<Descriptor>> {
+        let spare = || self.resources.spare_descriptor();
+        ConnectOptions { limit, proxied, descriptor, spare, counters: &self.counters, metrics: &self.metrics }
+    }
+
+    /// Counts and logs a connection that could not be opened since `began`, and returns the request's error.
+    pub(super) fn report_connect_failure(
+        &self,
+        ConnectFailure { error, reason }: ConnectFailure,
+        began: Instant,
+        deadline: Option<Deadline>,
+    ) -> Error {
+        if error == Error::NoDescriptor {
+            // The kernel had no descriptor although the process' count had: the next request finds the idle
+            // connection's.
+            self.metrics.limit_origin_descriptors.increment();
+            self.resources.close_longest_idle();
+            tracing::warn!(origin = %self.address, "no file descriptor is left for a connection to the origin");
+            return error;
+        }
+        self.metrics.origin_connect_errors.increment();
+        tracing::warn!(origin = %self.address, %error, reason, "no connection to the origin");
+        if error != Error::ConnectTimeout {
+            return error;
+        }
+        let Some(passed) = deadline.and_then(|deadline| deadline.check_passed(Instant::now(), &self.metrics)) else {
+            self.metrics.timeout_connect.increment();
+            return error;
+        };
+        passed.error_after_wait(began)
+    }
+
     /// Takes a descriptor for a new connection, within the time of a request in the queue.
-    async fn wait_for_descriptor(&self, timeouts: &Timeouts, deadline: Option<Deadline>) -> Result<Descriptor, Error> {
+    pub(super) async fn wait_for_descriptor(
+        &self,
+        timeouts: &Timeouts,
+        deadline: Option<Deadline>,
+    ) -> Result<Descriptor, Error> {
         let now = Instant::now();
         let limit = deadline.map_or(timeouts.queue, |deadline| deadline.cap_to_deadline(timeouts.queue, now));
         let descriptor = timers::timeout(limit, self.resources.acquire_descriptor()).await;
@@ -665,7 +764,7 @@ impl ServerPool {
     }
 
     pub(crate) fn has_several_addresses(&self) -> bool {
-        self.connector.has_several_addresses()
+        self.connector.address_count() > 1
     }
 
     /// Reports that a request over a connection to `address`, one of several, succeeded.
@@ -685,6 +784,9 @@ impl ServerPool {
                 let is_to = |idle: &mut IdleConnection| idle.connection.http.address == Some(address);
                 let ejected: Vec<_> = self.state.borrow_mut().idle.extract_if(.., is_to).collect();
                 drop(ejected);
+                if let Some(http2) = &self.http2 {
+                    http2.retire_where(|connection| connection.address == Some(address));
+                }
                 false
             }
         }
@@ -697,6 +799,9 @@ impl ServerPool {
             state.idle.extract_if(.., |idle| !self.connector.is_current_address(idle.connection.http.address)).collect()
         };
         drop(strays);
+        if let Some(http2) = &self.http2 {
+            http2.retire_where(|connection| !self.connector.is_current_address(connection.address));
+        }
     }
 
     /// Gives a connection and its slot to the next request that waits, or keeps the connection for a later one.
@@ -775,7 +880,9 @@ impl ServerPool {
 
 impl IdleConnections for ServerPool {
     fn longest_idle_since(&self) -> Option<Instant> {
-        self.state.borrow().idle.first().map(|idle| idle.since)
+        let idle = self.state.borrow().idle.first().map(|idle| idle.since);
+        let http2 = self.http2.as_ref().and_then(Http2Pool::longest_idle_since);
+        idle.into_iter().chain(http2).min()
     }
 
     fn close_oldest_idle(&self) -> bool {
@@ -783,7 +890,7 @@ impl IdleConnections for ServerPool {
             let idle = &mut self.state.borrow_mut().idle;
             (!idle.is_empty()).then(|| idle.remove(0))
         };
-        oldest.is_some()
+        oldest.is_some() || self.http2.as_ref().is_some_and(Http2Pool::close_oldest_idle)
     }
 }
 
@@ -832,6 +939,9 @@ impl SlotGuard {
         self.released = true;
         let state = &mut *self.pool.state.borrow_mut();
         state.fair.release_slot(self.slot);
+        if let Some(http2) = &self.pool.http2 {
+            http2.on_request_ended();
+        }
         if let Some(exchange) = state.exchanges.get_mut(self.slot.slot_index()) {
             *exchange = SlotUse::Connecting;
         }
@@ -858,60 +968,100 @@ impl PooledConnection {
     fn new(mut connection: ServerConnection, in_use: SlotGuard, reused: bool) -> Self {
         connection.requests = connection.requests.saturating_add(1);
         let received_before = connection.http.received.get();
-        Self { sending: None, connection, in_use, reused, received_before }
+        Self { sending: None, carrier: Carrier::Http1(connection), in_use, reused, received_before }
+    }
+
+    fn from_stream(stream: OriginStream, in_use: SlotGuard) -> Self {
+        let reused = stream.is_reused();
+        Self { sending: None, carrier: Carrier::Http2(Rc::new(stream)), in_use, reused, received_before: 0 }
     }
 
     /// Prepares a request with the body `upload`, to be sent by [`Self::poll_sent`] with `traceparent` in its header.
     pub(crate) fn start_request(&self, upload: Option<&Rc<Upload>>, traceparent: Option<Traceparent>) {
-        let connection = Rc::downgrade(&self.connection.http);
         let upload_use = upload.map_or_else(Weak::new, Rc::downgrade);
         let began = timers::turn_time();
+        let connection = match &self.carrier {
+            Carrier::Http1(connection) => CarrierRef::Http1(Rc::downgrade(&connection.http)),
+            Carrier::Http2(stream) => CarrierRef::Http2(Rc::downgrade(stream)),
+        };
         self.in_use.pool.set_slot_use(self.in_use.slot, SlotUse::Request { connection, began, upload: upload_use });
-        self.connection.http.prepare_request(upload.cloned(), traceparent);
+        match &self.carrier {
+            Carrier::Http1(connection) => connection.http.prepare_request(upload.cloned(), traceparent),
+            Carrier::Http2(stream) => stream.prepare_request(upload.cloned(), traceparent),
+        }
     }
 
     /// Sends the request with this `head`, and waits for an interim response or the final one's head.
     pub(crate) fn poll_sent(&self, head: &Head, cx: &mut Context<'_>) -> Poll<Result<ReceivedMessage, SendFailure>> {
-        self.connection.http.poll_response(head, cx)
+        match &self.carrier {
+            Carrier::Http1(connection) => connection.http.poll_response(head, cx),
+            Carrier::Http2(stream) => stream.poll_response(head, cx),
+        }
     }
 
     /// Sends the rest of the request's body even if no task reads the response: a client may read nothing before the
     /// origin has everything.
     pub(crate) fn keep_sending(&mut self) {
-        if self.connection.http.is_sent() {
-            return;
-        }
-        let http = Rc::downgrade(&self.connection.http);
-        let rest = poll_fn(move |cx| http.upgrade().map_or(Poll::Ready(()), |http| http.poll_send_alone(cx)));
-        self.sending = Some(SendingTask(spawn_local(rest).abort_handle()));
+        let task = match &self.carrier {
+            Carrier::Http1(connection) if !connection.http.is_sent() => {
+                let http = Rc::downgrade(&connection.http);
+                spawn_local(poll_fn(move |cx| http.upgrade().map_or(Poll::Ready(()), |http| http.poll_send_alone(cx))))
+            }
+            Carrier::Http2(stream) if !stream.is_sent() => {
+                let stream = Rc::downgrade(stream);
+                spawn_local(poll_fn(move |cx| {
+                    stream.upgrade().map_or(Poll::Ready(()), |stream| stream.poll_send_alone(cx))
+                }))
+            }
+            Carrier::Http1(_) | Carrier::Http2(_) => return,
+        };
+        self.sending = Some(SendingTask(task.abort_handle()));
     }
 
     /// Reads the next piece of the response's body.
     pub(crate) fn poll_frame(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        self.connection.http.poll_frame(self.sending.is_none(), cx)
+        match &self.carrier {
+            Carrier::Http1(connection) => connection.http.poll_frame(self.sending.is_none(), cx),
+            Carrier::Http2(stream) => stream.poll_frame(self.sending.is_none(), cx),
+        }
     }
 
     /// The response's body if all of it came with the head, and the request is sent.
     pub(crate) fn take_response_body(&self) -> Option<WholeBody> {
-        self.connection.http.take_whole_body()
+        match &self.carrier {
+            Carrier::Http1(connection) => connection.http.take_whole_body(),
+            Carrier::Http2(stream) => stream.take_whole_body(),
+        }
     }
 
     pub(crate) fn is_end_stream(&self) -> bool {
-        self.connection.http.is_end_stream()
+        match &self.carrier {
+            Carrier::Http1(connection) => connection.http.is_end_stream(),
+            Carrier::Http2(stream) => stream.is_end_stream(),
+        }
     }
 
     pub(crate) fn size_hint(&self) -> SizeHint {
-        self.connection.http.size_hint()
+        match &self.carrier {
+            Carrier::Http1(connection) => connection.http.size_hint(),
+            Carrier::Http2(stream) => stream.size_hint(),
+        }
     }
 
     /// Most bytes of the response in one read.
     pub(crate) fn response_capacity(&self) -> BodyCapacity {
-        Rc::clone(&self.connection.http.read_capacity)
+        Rc::clone(match &self.carrier {
+            Carrier::Http1(connection) => &connection.http.read_capacity,
+            Carrier::Http2(stream) => &stream.read_capacity,
+        })
     }
 
     /// Address of the server, over TCP.
     pub(crate) fn server_address(&self) -> Option<SocketAddr> {
-        self.connection.http.address
+        match &self.carrier {
+            Carrier::Http1(connection) => connection.http.address,
+            Carrier::Http2(stream) => stream.server_address(),
+        }
     }
 
     /// Whether the connection served a request before.
@@ -919,28 +1069,37 @@ impl PooledConnection {
         self.reused
     }
 
-    /// Whether a byte came since the request was sent.
+    /// Whether a byte of the response came since the request was sent.
     pub(crate) fn has_answered(&self) -> bool {
-        self.connection.http.received.get() != self.received_before
+        match &self.carrier {
+            Carrier::Http1(connection) => connection.http.received.get() != self.received_before,
+            Carrier::Http2(stream) => stream.has_answered(),
+        }
     }
 
     /// TLS failure since the handshake.
     pub(crate) fn tls_failure(&self) -> Option<TlsFailure> {
-        self.connection.http.tls_session_failure()
+        match &self.carrier {
+            Carrier::Http1(connection) => connection.http.tls_session_failure(),
+            Carrier::Http2(stream) => stream.tls_session_failure(),
+        }
     }
 
     /// The connection without HTTP, after a 101, and the bytes behind that. It no longer counts as the origin's:
-    /// another may open. `None` if the request was not sent whole.
+    /// another may open. `None` if the request was not sent whole, or has no connection of its own.
     pub(crate) fn switch_protocols(self) -> Option<(Rc<OriginConnection>, Bytes)> {
-        let ahead = self.connection.http.leave_http()?;
-        Some((Rc::clone(&self.connection.http), ahead))
+        let Carrier::Http1(connection) = &self.carrier else { return None };
+        let ahead = connection.http.leave_http()?;
+        Some((Rc::clone(&connection.http), ahead))
     }
 
     /// Keeps the connection for the client's connection with the number `client` from now on: the origin takes its
-    /// further requests for that client's.
+    /// further requests for that client's. NTLM and Negotiate need HTTP/1.1.
     pub(crate) fn reserve_for_client(&self, client: u64) {
-        self.connection.owner.set(Some(client));
-        self.in_use.pool.state.borrow_mut().has_owners = true;
+        if let Carrier::Http1(connection) = &self.carrier {
+            connection.owner.set(Some(client));
+            self.in_use.pool.state.borrow_mut().has_owners = true;
+        }
     }
 
     /// Notes that the connection is used for the body of `response` from now on.
@@ -948,11 +1107,13 @@ impl PooledConnection {
         self.in_use.pool.set_slot_use(self.in_use.slot, SlotUse::Response(response));
     }
 
-    /// Returns the connection to the pool if it may serve another request; closes it otherwise.
+    /// Returns the connection to the pool if it may serve another request; closes it otherwise. A stream ends.
     pub(crate) fn return_to_pool(self) {
-        let Self { sending, connection, in_use, .. } = self;
+        let Self { sending, carrier, in_use, .. } = self;
         drop(sending);
-        let pool = Rc::clone(&in_use.pool);
-        pool.return_connection(connection, in_use);
+        if let Carrier::Http1(connection) = carrier {
+            let pool = Rc::clone(&in_use.pool);
+            pool.return_connection(connection, in_use);
+        }
     }
 }

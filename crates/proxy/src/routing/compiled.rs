@@ -52,6 +52,8 @@ pub struct Routing {
     pub(crate) general_rules: Option<RuleSet>,
     pub(crate) origins: BTreeMap<String, RoutedOrigin>,
     pub(crate) timeouts: Timeouts,
+    /// Timeouts of streaming calls.
+    pub(crate) streaming_timeouts: Timeouts,
     /// Most tunnels of a worker.
     pub(crate) max_tunnels: u32,
     /// Networks of trusted proxies.
@@ -139,6 +141,7 @@ impl Routing {
             general_rules: RuleSet::without_route(config),
             origins,
             timeouts: config.timeouts,
+            streaming_timeouts: config.timeouts.for_streaming_calls(),
             max_tunnels: config.limits.max_tunnels,
             trusted: AddressSet::new(&config.trusted_proxies),
             exempt: AddressSet::new(config.trusted_proxies.iter().chain(&config.sources.exempt)),

@@ -31,8 +31,8 @@ pub(crate) struct RuleSet {
     granted: Vec<String>,
     /// Names of the fields that no client may send, because a step before the origin sets them on some route to it.
     withheld: Vec<String>,
-    /// All timeouts, if one differs from `[timeouts]`.
-    pub(crate) timeouts: Option<Timeouts>,
+    /// All timeouts, and those of streaming calls, if one differs from `[timeouts]`.
+    pub(crate) timeouts: Option<(Timeouts, Timeouts)>,
     pub(crate) limiter: Option<Arc<RateLimiter>>,
     uses: UsedVariables,
 }
@@ -58,12 +58,14 @@ impl RuleSet {
         let RouteState { limiter, file, maintenance, users, withheld } = own;
         let timeouts = &config.timeouts;
         let own = &route.timeouts;
-        let timeouts = (*own != config::RouteTimeouts::default()).then(|| Timeouts {
+        let merge = |timeouts: &Timeouts| Timeouts {
             request: own.request.unwrap_or(timeouts.request),
             response_header: own.response_header.unwrap_or(timeouts.response_header),
             response_body: own.response_body.unwrap_or(timeouts.response_body),
             ..*timeouts
-        });
+        };
+        let timeouts = (*own != config::RouteTimeouts::default())
+            .then(|| (merge(timeouts), merge(&timeouts.for_streaming_calls())));
         let request = FieldRules::new(&route.request_headers.with_general_rules(&config.request_headers));
         let response = FieldRules::new(&route.response_headers.with_general_rules(&config.response_headers));
         let (redirect, respond) = match &route.target {

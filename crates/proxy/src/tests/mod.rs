@@ -7,9 +7,11 @@ mod clocks;
 mod descriptors;
 mod failing;
 mod fairness;
+mod http2_origins;
 mod pooling;
 mod secure;
 mod sticky;
+mod streaming;
 mod translation;
 mod uploads;
 

@@ -1,6 +1,7 @@
 //! Limits the packets of each new path to `litequic.max_mtu`, in both directions.
 
 use super::endpoint_state::EndpointState;
+use litequic_base::proxy_header::IPV6_CRC_LEN;
 use litequic_config::LiteQuic;
 use s2n_quic_core::{
     path::mtu::{Builder, Config, Endpoint, PathInfo},
@@ -10,8 +11,6 @@ use std::{net::SocketAddr, sync::Arc};
 
 /// Bytes of the headers of UDP and IP, without options: of IPv4, and of IPv6.
 const HEADERS_LEN: [u16; 2] = [8 + 20, 8 + 40];
-/// Bytes of a PROXY protocol header with IPv6 addresses and a CRC32C, as nginx writes it.
-const PROXY_HEADER_LEN: u16 = 16 + 36 + 7;
 /// Smallest value of max_udp_payload_size (RFC 9000 §18.2).
 const MIN_UDP_PAYLOAD_SIZE: u16 = 1200;
 
@@ -40,7 +39,7 @@ fn limit_mtu(endpoint: Config, max_mtu: u16) -> Option<Config> {
 pub(super) fn max_udp_payload_size(max_mtu: u16, proxied: bool, remote: SocketAddr) -> Option<VarInt> {
     let [ipv4, ipv6] = HEADERS_LEN;
     let headers = if remote.ip().to_canonical().is_ipv4() { ipv4 } else { ipv6 };
-    let headers = headers + if proxied { PROXY_HEADER_LEN } else { 0 };
+    let headers = headers + if proxied { u16::from(IPV6_CRC_LEN) } else { 0 };
     let size = max_mtu.saturating_sub(headers).max(MIN_UDP_PAYLOAD_SIZE);
     (proxied || max_mtu < LiteQuic::MAX_MTU).then(|| VarInt::from_u16(size))
 }

@@ -82,7 +82,8 @@ impl<E: Endpoint> Endpoint for TlsEndpoint<E> {
     fn new_server_session<P: EncoderValue>(&mut self, parameters: &P, info: ConnectionInfo) -> Self::Session {
         let mut announced = parameters::without_parameter(MAX_ACK_DELAY_ID, &parameters.encode_to_vec());
         let config = self.state.config.load();
-        let proxied = config.listen.proxies_datagrams_from(info.remote_address.ip());
+        let proxied =
+            config.listen.proxy_protocol_udp.has_headers() && config.listen.is_proxy_sender(info.remote_address.ip());
         if let Some(size) = max_udp_payload_size(config.litequic.max_mtu, proxied, info.remote_address) {
             parameters::append_integer(&mut announced, MAX_UDP_PAYLOAD_SIZE_ID, size);
         }

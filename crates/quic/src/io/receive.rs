@@ -183,13 +183,16 @@ impl<R: Receive> ReceivedBatch<R> {
     fn start_batch(&mut self, len: usize) {
         self.moderation.begin_batch();
         let Self { receive, layout, order, proxied, .. } = self;
+        if let Some(proxied) = proxied {
+            proxied.read_headers(len, receive);
+        }
         if let Some(order) = order
             && len > 1
         {
             order.order_batch((0..len).map(|index| {
                 let (header, payload) = receive.datagram(index)?;
                 let payload = match proxied {
-                    Some(proxied) => proxied.find_packet(header.path.addresses.remote_address.0.into(), payload)?,
+                    Some(proxied) => proxied.find_packet(index, payload)?,
                     None => payload,
                 };
                 let connection = layout.connection_key(payload)?;
@@ -206,7 +209,7 @@ impl<R: Receive> ReceivedBatch<R> {
         let mut hand_over = |index| {
             if let Some((header, payload)) = receive.datagram(index) {
                 if let Some(proxied) = proxied {
-                    return proxied.hand_over_proxied(header, payload, on_packet);
+                    return proxied.hand_over_proxied(index, header, payload, on_packet);
                 }
                 hand_over_packet(header, payload, on_packet);
             }

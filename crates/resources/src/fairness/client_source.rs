@@ -1,6 +1,6 @@
 //! A client as shared pools distinguish it: by the nested networks of its address, and by its connection.
 
-use std::net::IpAddr;
+use std::{hash::Hash, net::IpAddr};
 
 /// Prefix lengths of the IPv4 networks above a source: a /24 is the smallest network that the internet routes.
 const IPV4_PREFIXES: [u8; 1] = [24];
@@ -37,6 +37,12 @@ impl ClientSource {
     /// Own network of the source: an address and the prefix length in bits.
     pub const fn own_network(&self) -> Option<(IpAddr, u8)> {
         self.network
+    }
+
+    /// Widest network (/24, /48) of the source; `None` for a connection that is a source of its own.
+    pub fn widest_network(&self) -> Option<impl Hash + use<>> {
+        let [widest, ..] = self.network_keys();
+        self.network.and(widest)
     }
 
     /// Number of the client's connection.

@@ -149,6 +149,11 @@ pub(super) fn write_access_field(line: &mut AccessLine<'_>, field: AccessField, 
                 line.write_number(key, status.as_u16().into());
             }
         }
+        AccessField::GrpcStatus => {
+            if let Some(status) = facts.grpc_status {
+                line.write_number(key, status.into());
+            }
+        }
         AccessField::BytesIn => line.write_number(key, facts.received),
         AccessField::BytesOut => line.write_number(key, facts.sent),
         AccessField::Duration => line.write_seconds(key, facts.started.elapsed()),

@@ -193,6 +193,9 @@ fn write_server_span(out: &mut Vec<u8>, EndedRequest { facts, trace, took }: End
         append_number(out, key!("http.response.status_code"), status.as_u16().into());
         append_number(out, key!("http.response.body.size"), facts.sent);
     }
+    if let Some(status) = facts.grpc_status {
+        append_number(out, key!("rpc.grpc.status_code"), status.into());
+    }
     let server_error = facts.status.filter(|status| status.is_server_error());
     if let Some(error) = facts.error {
         append_text(out, key!("error.type"), error.as_bytes());

@@ -1,5 +1,5 @@
 //! Verifies passwords on threads of its own, for all workers: a hash takes some 60 ms on purpose. At most
-//! [`MAX_THREADS`] run at a time; their queue is fair by source and bounded.
+//! [`MAX_THREADS`] run at a time; their queues are fair by source and bounded.
 
 use super::credentials::Credentials;
 use super::password_cache::{PasswordCache, PasswordTag, TagKey};
@@ -19,11 +19,12 @@ use tokio::sync::oneshot;
 
 /// Passwords that are verified at a time, and so cores in use.
 const MAX_THREADS: u32 = 2;
-/// Longest queue for a thread: three seconds' worth of requests. A source whose passwords were wrong lately joins the
-/// queue only while less than half of it is full: guesses from as many networks as there are places then leave room for
-/// other clients.
-const MAX_QUEUED: u32 = 64;
-/// Longest wait of a request.
+/// Longest queue of newcomers, in requests: eight seconds' worth. As many new networks may guess at once beside a first
+/// sign-in.
+const MAX_NEWCOMERS: u32 = 256;
+/// Longest queue of other requests: two seconds' worth.
+const MAX_OTHERS: u32 = 64;
+/// Longest wait of a request: both queues.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time after which a thread without work ends.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -70,8 +71,11 @@ struct CheckerState {
 }
 
 struct VerificationQueue {
-    /// Queue for threads, one slot each.
-    fair: FairPool<VerificationJob>,
+    /// Queue of newcomers, whose widest networks (/24, /48) had no wrong password lately: they are first. So guesses
+    /// from any number of addresses and networks delay a first sign-in by one guess a network.
+    newcomers: FairPool<VerificationJob>,
+    /// Queue of the other requests.
+    others: FairPool<VerificationJob>,
     /// Jobs that have a slot, and that no thread has taken yet.
     ready: VecDeque<(PoolSlot, VerificationJob)>,
     threads: u32,
@@ -80,19 +84,22 @@ struct VerificationQueue {
 struct VerificationJob {
     users: Arc<Users>,
     credentials: Credentials,
+    source: ClientSource,
     client: IpAddr,
+    is_newcomer: bool,
     answer: oneshot::Sender<PasswordCheck>,
 }
 
 /// A queued request; dropping this leaves the queue.
 struct QueuedVerification<'a> {
     shared: &'a CheckerState,
+    is_newcomer: bool,
     place: QueuePlace,
 }
 
 impl Drop for QueuedVerification<'_> {
     fn drop(&mut self) {
-        self.shared.lock_queue().fair.leave_queue(self.place);
+        self.shared.lock_queue().pool_mut(self.is_newcomer).leave_queue(self.place);
     }
 }
 
@@ -122,8 +129,9 @@ impl PasswordChecker {
             return PasswordCheck::Limited(wait);
         }
         let (answer, answered) = oneshot::channel();
-        let job = VerificationJob { users: Arc::clone(users), credentials, client, answer };
-        let Ok(queued) = shared.submit_job(job, source, now) else { return PasswordCheck::Busy };
+        let is_newcomer = !shared.has_failed(&source, client, now);
+        let job = VerificationJob { users: Arc::clone(users), credentials, source, client, is_newcomer, answer };
+        let Ok(queued) = shared.submit_job(job, now) else { return PasswordCheck::Busy };
         let checked = timeout(QUEUE_TIMEOUT, answered).await;
         drop(queued);
         // A full queue drops the sender of a job that lost its place.
@@ -135,7 +143,8 @@ impl CheckerState {
     fn new(now: Instant) -> Self {
         Self {
             queue: Mutex::new(VerificationQueue {
-                fair: FairPool::new(MAX_THREADS),
+                newcomers: FairPool::new(MAX_THREADS),
+                others: FairPool::new(MAX_THREADS),
                 ready: VecDeque::new(),
                 threads: 0,
             }),
@@ -160,28 +169,21 @@ impl CheckerState {
         self.by_source.remaining_wait(&client_key(client), now).max(self.by_name.remaining_wait(&name, now))
     }
 
+    /// Whether a password of the client's widest network was wrong lately.
+    fn has_failed(&self, source: &ClientSource, client: IpAddr, now: Instant) -> bool {
+        match source.widest_network() {
+            Some(network) => self.by_source.has_counted_event(&network, now),
+            None => self.by_source.has_counted_event(&client_key(client), now),
+        }
+    }
+
     /// Verifies `job`, at once or in turn.
-    fn submit_job(
-        self: &Arc<Self>,
-        job: VerificationJob,
-        source: ClientSource,
-        now: Instant,
-    ) -> Result<Option<QueuedVerification<'_>>, ()> {
-        let has_failed = self.by_source.has_counted_event(&client_key(job.client), now);
-        let most = if has_failed { MAX_QUEUED / 2 } else { MAX_QUEUED };
+    fn submit_job(self: &Arc<Self>, job: VerificationJob, now: Instant) -> Result<QueuedVerification<'_>, ()> {
+        let is_newcomer = job.is_newcomer;
         let mut queue = self.lock_queue();
-        let waiting = match queue.fair.take_slot(source) {
-            Some(slot) => {
-                queue.ready.push_back((slot, job));
-                None
-            }
-            None => match queue.fair.enqueue_request(source, now, most, job) {
-                // The request that lost its place learns of it by its closed channel.
-                QueueOutcome::Queued(place, _lost) => Some(place),
-                QueueOutcome::Refused(_) => return Err(()),
-            },
-        };
-        while queue.threads < queue.fair.used_slot_count() {
+        let Some(place) = queue.enqueue_job(job, now) else { return Err(()) };
+        queue.grant_slots();
+        while queue.threads < queue.used_slot_count() {
             let shared = Arc::clone(self);
             let started = thread::Builder::new().name("litequic-password".into()).spawn(move || shared.verify_jobs());
             if let Err(error) = started {
@@ -192,20 +194,20 @@ impl CheckerState {
         }
         if queue.threads == 0 {
             // All waiting requests then get the same answer.
-            while let Some((slot, _job)) = queue.ready.pop_front() {
-                queue.fair.release_slot(slot);
+            while let Some((slot, job)) = queue.ready.pop_front() {
+                queue.pool_mut(job.is_newcomer).release_slot(slot);
             }
         }
         drop(queue);
         self.wake.notify_one();
-        Ok(waiting.map(|place| QueuedVerification { shared: self, place }))
+        Ok(QueuedVerification { shared: self, is_newcomer, place })
     }
 
     /// Verifies jobs on a thread until none came for [`IDLE_TIMEOUT`].
     fn verify_jobs(&self) {
         let mut queue = self.lock_queue();
         loop {
-            let Some((slot, job)) = queue.ready.pop_front() else {
+            let Some((slot, mut job)) = queue.ready.pop_front() else {
                 let (woken, waited) =
                     self.wake.wait_timeout(queue, IDLE_TIMEOUT).unwrap_or_else(PoisonError::into_inner);
                 queue = woken;
@@ -215,14 +217,21 @@ impl CheckerState {
                 }
                 continue;
             };
+            let now = Instant::now();
+            // Other requests of its network may have failed while this one waited.
+            if job.is_newcomer && self.has_failed(&job.source, job.client, now) {
+                queue.newcomers.release_slot(slot);
+                job.is_newcomer = false;
+                let _ = queue.enqueue_job(job, now);
+                queue.grant_slots();
+                continue;
+            }
             drop(queue);
             // A client that has gone needs no verification.
             let checked = (!job.answer.is_closed()).then(|| self.verify_job(&job));
             queue = self.lock_queue();
-            queue.fair.release_slot(slot);
-            while let Some((job, slot)) = queue.fair.grant_slot() {
-                queue.ready.push_back((slot, job));
-            }
+            queue.pool_mut(job.is_newcomer).release_slot(slot);
+            queue.grant_slots();
             if let Some(checked) = checked {
                 // The client may have gone meanwhile.
                 let _ = job.answer.send(checked);
@@ -230,7 +239,10 @@ impl CheckerState {
         }
     }
 
-    fn verify_job(&self, VerificationJob { users, credentials, client, .. }: &VerificationJob) -> PasswordCheck {
+    fn verify_job(
+        &self,
+        VerificationJob { users, credentials, source, client, .. }: &VerificationJob,
+    ) -> PasswordCheck {
         // Other requests of this client, or for this name, may have failed while this one waited.
         if let Some(wait) = self.failure_wait(*client, &credentials.name, Instant::now()) {
             return PasswordCheck::Limited(wait);
@@ -245,8 +257,41 @@ impl CheckerState {
         }
         // Failures beyond a limit are not counted, so that a wait ends.
         self.by_source.take_permit(&client_key(*client), now);
+        if let Some(network) = source.widest_network() {
+            self.by_source.take_permit(&network, now);
+        }
         self.by_name.take_permit(&credentials.name.as_str(), now);
         PasswordCheck::Wrong
+    }
+}
+
+impl VerificationQueue {
+    fn pool_mut(&mut self, is_newcomer: bool) -> &mut FairPool<VerificationJob> {
+        if is_newcomer { &mut self.newcomers } else { &mut self.others }
+    }
+
+    /// Adds `job` to its queue; `None` if that is full. The request that loses its place for this one learns of it by
+    /// its closed channel.
+    fn enqueue_job(&mut self, job: VerificationJob, now: Instant) -> Option<QueuePlace> {
+        let most = if job.is_newcomer { MAX_NEWCOMERS } else { MAX_OTHERS };
+        match self.pool_mut(job.is_newcomer).enqueue_request(job.source, now, most, job) {
+            QueueOutcome::Queued(place, _lost) => Some(place),
+            QueueOutcome::Refused(_) => None,
+        }
+    }
+
+    /// Number of jobs that have a thread, or that a thread is about to take.
+    fn used_slot_count(&self) -> u32 {
+        self.newcomers.used_slot_count() + self.others.used_slot_count()
+    }
+
+    /// Gives free slots to newcomers, and then to the other requests.
+    fn grant_slots(&mut self) {
+        while self.used_slot_count() < MAX_THREADS
+            && let Some((job, slot)) = self.newcomers.grant_slot().or_else(|| self.others.grant_slot())
+        {
+            self.ready.push_back((slot, job));
+        }
     }
 }
 
@@ -266,7 +311,7 @@ mod tests {
     }
 
     fn client(n: u8) -> (ClientSource, IpAddr) {
-        let address = IpAddr::from([192, 0, 2, n]);
+        let address = IpAddr::from([192, 0, n, 1]);
         (ClientSource::new(Some((address, 32)), n.into()), address)
     }
 
@@ -302,7 +347,7 @@ mod tests {
         assert_eq!(check(&passwords, &other, "alice", "alice's", 1).await, PasswordCheck::Wrong);
         assert_eq!(check(&passwords, &other, "alice", "new", 1).await, PasswordCheck::Right);
         assert_eq!(check(&passwords, &Arc::default(), "alice", "new", 1).await, PasswordCheck::Wrong);
-        assert_eq!(passwords.0.get().unwrap().lock_queue().fair.used_slot_count(), 0);
+        assert_eq!(passwords.0.get().unwrap().lock_queue().used_slot_count(), 0);
     }
 
     #[tokio::test]
@@ -331,8 +376,8 @@ mod tests {
     /// One source fills the queue; another one is still served.
     #[tokio::test]
     async fn the_queue_is_bounded_and_fair() {
-        let (passwords, users) = (PasswordChecker::default(), users(9));
-        let flood = (0..2 * MAX_QUEUED).map(|n| {
+        let (passwords, users) = (PasswordChecker::default(), users(7));
+        let flood = (0..2 * MAX_NEWCOMERS).map(|n| {
             let (source, _) = client(1);
             // Many addresses are used, so that the limit of failures is not reached.
             let address = IpAddr::from(u32::to_be_bytes(n + (10 << 24)));
@@ -341,31 +386,57 @@ mod tests {
         });
         let mut flood = pin!(join_all(flood));
         assert!(flood.as_mut().now_or_never().is_none());
-        assert!(passwords.0.get().unwrap().lock_queue().fair.waiting_requests() > MAX_QUEUED / 2);
+        let waiting = || {
+            let queue = passwords.0.get().unwrap().lock_queue();
+            queue.newcomers.waiting_requests() + queue.others.waiting_requests()
+        };
+        assert!(waiting() > MAX_NEWCOMERS / 2);
         let other = async {
             let checked = check(&passwords, &users, "alice", "alice's", 2).await;
-            (checked, passwords.0.get().unwrap().lock_queue().fair.waiting_requests())
+            (checked, waiting())
         };
         let ((checked, left), flood) = tokio::join!(other, flood);
         assert_eq!(checked, PasswordCheck::Right);
-        assert!(left > MAX_QUEUED / 2, "served in its turn, and not behind the whole queue: {left}");
+        assert!(left > 0, "served in its turn, and not behind the whole queue: {left}");
         let busy = flood.iter().filter(|checked| **checked == PasswordCheck::Busy).count();
-        assert!(busy > MAX_QUEUED as usize / 2 && flood.contains(&PasswordCheck::Wrong), "{busy}");
+        assert!(busy > MAX_NEWCOMERS as usize / 2 && flood.contains(&PasswordCheck::Wrong), "{busy}");
     }
 
-    /// Each network has one wrong password behind it and one in the queue.
+    /// Client of the request `n` of a flood from `networks` networks.
+    fn guesser(n: u32, networks: u32) -> (ClientSource, IpAddr) {
+        let address = IpAddr::from(u32::to_be_bytes((10 << 24) + ((n % networks) << 8)));
+        (ClientSource::new(Some((address, 32)), n.into()), address)
+    }
+
+    /// Sends the request `n` of a flood from `networks` networks.
+    async fn guess(passwords: &PasswordChecker, users: &Arc<Users>, n: u32, networks: u32) -> PasswordCheck {
+        let (source, address) = guesser(n, networks);
+        passwords.check_password(users, credentials(&format!("n{n}"), "x"), source, address).await
+    }
+
     #[tokio::test]
-    async fn guesses_from_many_networks_leave_room_in_the_queue() {
-        let (passwords, users) = (PasswordChecker::default(), users(4));
-        let guess = async |n: u32| {
-            let address = IpAddr::from(u32::to_be_bytes((10 << 24) + (n << 8)));
-            let source = ClientSource::new(Some((address, 32)), n.into());
-            passwords.check_password(&users, credentials(&format!("n{n}"), "x"), source, address).await
-        };
-        for n in 0..2 * MAX_QUEUED {
-            assert_eq!(guess(n).await, PasswordCheck::Wrong);
+    async fn newcomers_are_first_whatever_guesses_wait() {
+        let (passwords, users) = (PasswordChecker::default(), users(7));
+        let known = passwords.0.get_or_init(|| Arc::new(CheckerState::new(Instant::now())));
+        for n in 0..2 * MAX_OTHERS {
+            known.by_source.take_permit(&guesser(n, 2 * MAX_OTHERS).0.widest_network().unwrap(), Instant::now());
         }
-        let mut flood = pin!(join_all((0..2 * MAX_QUEUED).map(guess)));
+        let mut flood = pin!(join_all((0..2 * MAX_OTHERS).map(|n| guess(&passwords, &users, n, 2 * MAX_OTHERS))));
+        assert!(flood.as_mut().now_or_never().is_none());
+        let other = async {
+            let checked = check(&passwords, &users, "alice", "alice's", 2).await;
+            (checked, known.lock_queue().others.waiting_requests())
+        };
+        let (checked, left) =
+            tokio::select! { biased; other = other => other, _ = flood => panic!("the flood is first") };
+        assert_eq!(checked, PasswordCheck::Right);
+        assert!(left > MAX_OTHERS / 2, "{left}");
+    }
+
+    #[tokio::test]
+    async fn a_first_sign_in_waits_beside_two_hundred_new_networks() {
+        let (passwords, users) = (PasswordChecker::default(), users(4));
+        let mut flood = pin!(join_all((0..800).map(|n| guess(&passwords, &users, n, 200))));
         assert!(flood.as_mut().now_or_never().is_none());
         let other = check(&passwords, &users, "alice", "alice's", 2);
         assert_eq!(tokio::join!(other, flood).0, PasswordCheck::Right);
@@ -381,7 +452,7 @@ mod tests {
         for one in &mut waiting {
             assert!(one.as_mut().now_or_never().is_none());
         }
-        let queued = |passwords: &PasswordChecker| passwords.0.get().unwrap().lock_queue().fair.waiting_requests();
+        let queued = |passwords: &PasswordChecker| passwords.0.get().unwrap().lock_queue().newcomers.waiting_requests();
         assert!(queued(&passwords) > 0);
         drop(waiting);
         assert_eq!(queued(&passwords), 0);

@@ -1,0 +1,290 @@
+//! Pools one worker's HTTP/2 connections to one server. A request is a stream of an open connection with room; another
+//! connection is opened when there is none, and requests that need it wait for the same attempt.
+
+use super::deadline::Deadline;
+use super::pool_resources::PoolResources;
+use super::server_pool::ServerPool;
+use crate::answer::Error;
+use crate::connection::{Http2Connection, OriginStream, ProxiedClient};
+use litequic_base::timers::{DeadlineTimer, timeout_at};
+use litequic_config::{OriginConfig, Timeouts};
+use std::{
+    cell::RefCell,
+    future::{Future, poll_fn},
+    rc::{Rc, Weak},
+    task::Poll,
+    time::Duration,
+};
+use tokio::{
+    sync::{Notify, watch},
+    task::{AbortHandle, spawn_local},
+    time::Instant,
+};
+
+/// Bytes of request bodies that a connection's window must allow before another body is sent on it: a handler that does
+/// not read its body may hold the rest of the window.
+const MIN_SEND_WINDOW: i64 = 32 * 1024;
+
+/// HTTP/2 connections of one worker to one server.
+#[derive(Debug)]
+pub(super) struct Http2Pool {
+    /// Open connections. One that is retired stays until its requests have ended.
+    entries: RefCell<Vec<Http2Entry>>,
+    /// Connections that are being opened, for one client each if the server gets clients' addresses.
+    dials: RefCell<Vec<Dial>>,
+    /// Notified when a request has ended.
+    room: Notify,
+}
+
+/// A connection, and the task that reads and writes for it. Dropping it closes the connection.
+#[derive(Debug)]
+struct Http2Entry {
+    connection: Rc<Http2Connection>,
+    task: AbortHandle,
+}
+
+impl Drop for Http2Entry {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+#[derive(Debug)]
+struct Dial {
+    proxied: Option<ProxiedClient>,
+    outcome: watch::Receiver<Option<Result<(), Error>>>,
+}
+
+/// Requirements of a request for a stream.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct StreamNeeds {
+    pub(super) proxied: Option<ProxiedClient>,
+    pub(super) has_body: bool,
+}
+
+impl Http2Pool {
+    pub(super) fn new() -> Self {
+        Self { entries: RefCell::default(), dials: RefCell::default(), room: Notify::new() }
+    }
+
+    /// Most requests of the worker to the server at a time, with `max_connections` connections.
+    pub(super) fn slot_limit(&self, max_connections: u32, origin: &OriginConfig, resources: &PoolResources) -> u32 {
+        let entries = self.entries.borrow();
+        let allowed = entries.iter().map(|entry| entry.connection.max_streams()).min().unwrap_or(u32::MAX);
+        let slots = max_connections.saturating_mul(origin.max_streams.min(allowed).max(1));
+        // A request in flight holds as much memory as one that waits, and a window of 64 KiB at most.
+        slots.min(resources.current_limits().max_queue)
+    }
+
+    /// A connection for another request. With one address the fullest that has room, so that others can idle out; with
+    /// several the one with the fewest requests, and none while fewer connections than `addresses` are open, so that
+    /// each address gets its share.
+    fn choose_connection(
+        &self,
+        needs: StreamNeeds,
+        addresses: usize,
+        origin: &OriginConfig,
+        now: Instant,
+    ) -> Option<Rc<Http2Connection>> {
+        let entries = self.entries.borrow();
+        let is_old = |connection: &Http2Connection| {
+            origin.max_age.is_some_and(|age| now >= connection.born + age)
+                || origin.max_requests.is_some_and(|most| connection.requests.get() >= most)
+        };
+        let mut open = 0_usize;
+        let mut usable = Vec::new();
+        for Http2Entry { connection, .. } in &*entries {
+            if is_old(connection) {
+                connection.retire();
+            }
+            if connection.is_retired() || connection.proxied != needs.proxied {
+                continue;
+            }
+            open = open.saturating_add(1);
+            let streams = connection.open_streams();
+            let takes_body = !needs.has_body || streams == 0 || connection.send_window() >= MIN_SEND_WINDOW;
+            if streams < origin.max_streams && takes_body && connection.accepts_requests() {
+                usable.push((streams, connection));
+            }
+        }
+        let chosen = if addresses > 1 {
+            usable.into_iter().min_by_key(|(streams, _)| *streams)
+        } else {
+            usable.into_iter().max_by_key(|(streams, _)| *streams)
+        };
+        let spreads = |streams: u32| streams == 0 || open >= addresses || !self.dials.borrow().is_empty();
+        chosen.filter(|(streams, _)| spreads(*streams)).map(|(_, connection)| Rc::clone(connection))
+    }
+
+    /// Sends no further request on connections of which `ends` is true.
+    pub(super) fn retire_where(&self, ends: impl Fn(&Http2Connection) -> bool) {
+        self.entries
+            .borrow()
+            .iter()
+            .filter(|entry| ends(&entry.connection))
+            .for_each(|entry| entry.connection.retire());
+    }
+
+    /// Notes that a request has ended.
+    pub(super) fn on_request_ended(&self) {
+        self.room.notify_one();
+    }
+
+    pub(super) fn longest_idle_since(&self) -> Option<Instant> {
+        self.entries.borrow().iter().filter_map(|entry| entry.connection.idle_since()).min()
+    }
+
+    /// Closes the connection that has been idle for the longest time; returns whether there was one.
+    pub(super) fn close_oldest_idle(&self) -> bool {
+        let oldest = {
+            let entries = &mut *self.entries.borrow_mut();
+            let idle = entries.iter().enumerate();
+            let idle = idle.filter_map(|(index, entry)| Some((entry.connection.idle_since()?, index)));
+            idle.min().map(|(_, index)| entries.remove(index))
+        };
+        oldest.is_some()
+    }
+
+    fn remove_connection(&self, connection: &Weak<Http2Connection>) {
+        let ended: Vec<_> = {
+            let is_ended = |entry: &mut Http2Entry| std::ptr::eq(Rc::as_ptr(&entry.connection), connection.as_ptr());
+            self.entries.borrow_mut().extract_if(.., is_ended).collect()
+        };
+        drop(ended);
+        self.room.notify_waiters();
+    }
+}
+
+impl ServerPool {
+    /// Finds a connection for a request without a wait, to a server with this number of `addresses`; `None` if another
+    /// one must be opened.
+    pub(super) fn find_http2_stream(
+        &self,
+        http2: &Http2Pool,
+        needs: StreamNeeds,
+        addresses: usize,
+    ) -> Option<OriginStream> {
+        let connection = http2.choose_connection(needs, addresses, &self.origin, Instant::now())?;
+        Some(OriginStream::new(&connection))
+    }
+
+    /// Opens a stream on a connection with room, or waits for one: for a connection that is being opened, within
+    /// `timeouts.connect`, or for the end of another request, within `timeouts.queue`.
+    pub(super) async fn wait_for_http2_stream(
+        self: &Rc<Self>,
+        http2: &Http2Pool,
+        needs: StreamNeeds,
+        timeouts: &Timeouts,
+        deadline: Option<Deadline>,
+    ) -> Result<OriginStream, Error> {
+        let began = Instant::now();
+        let limit = |time: Duration| began + deadline.map_or(time, |deadline| deadline.cap_to_deadline(time, began));
+        loop {
+            if let Some(stream) = self.find_http2_stream(http2, needs, self.connector.address_count()) {
+                return Ok(stream);
+            }
+            let Some(mut outcome) = self.join_dial(http2, needs.proxied, timeouts) else {
+                let room = timeout_at(limit(timeouts.queue), http2.room.notified()).await;
+                room.map_err(|_| self.queue_timeout_error(deadline))?;
+                continue;
+            };
+            let dialed = timeout_at(limit(timeouts.connect.max(timeouts.queue)), outcome.wait_for(Option::is_some));
+            match dialed.await {
+                Ok(Ok(outcome)) => {
+                    let outcome = outcome.unwrap_or(Err(Error::Connect));
+                    // One address of several may be down.
+                    let stream = || self.find_http2_stream(http2, needs, 1);
+                    match outcome.err().map(|error| stream().ok_or(error)) {
+                        Some(stream) => return stream,
+                        None => continue,
+                    }
+                }
+                // The attempt has ended with its pool.
+                Ok(Err(_)) => return Err(Error::Connect),
+                Err(_) => return Err(self.queue_timeout_error(deadline)),
+            }
+        }
+    }
+
+    /// The attempt to open a connection for `proxied`, which begins unless there is one; `None` if all connections are
+    /// open that may be.
+    fn join_dial(
+        self: &Rc<Self>,
+        http2: &Http2Pool,
+        proxied: Option<ProxiedClient>,
+        timeouts: &Timeouts,
+    ) -> Option<watch::Receiver<Option<Result<(), Error>>>> {
+        let mut dials = http2.dials.borrow_mut();
+        if let Some(dial) = dials.iter().find(|dial| dial.proxied == proxied) {
+            return Some(dial.outcome.clone());
+        }
+        let entries = http2.entries.borrow();
+        let open = entries.iter().filter(|entry| !entry.connection.is_retired()).count();
+        if open.saturating_add(dials.len()) >= self.max_connections() as usize {
+            self.metrics.limit_origin_connections.increment();
+            return None;
+        }
+        let (sender, outcome) = watch::channel(None);
+        dials.push(Dial { proxied, outcome: outcome.clone() });
+        let (pool, timeouts) = (Rc::clone(self), *timeouts);
+        // Not joined: it ends within `timeouts.connect`, and more requests than the one that began it may wait.
+        spawn_local(async move {
+            let dialed = pool.dial_http2(proxied, &timeouts).await;
+            if let Some(http2) = &pool.http2 {
+                http2.dials.borrow_mut().retain(|dial| dial.proxied != proxied);
+            }
+            // No request may wait any more.
+            let _ = sender.send(Some(dialed));
+        });
+        Some(outcome)
+    }
+
+    /// Opens a connection.
+    async fn dial_http2(self: &Rc<Self>, proxied: Option<ProxiedClient>, timeouts: &Timeouts) -> Result<(), Error> {
+        let descriptor = self.wait_for_descriptor(timeouts, None).await?;
+        let began = Instant::now();
+        let opened = Box::pin(self.open_http2(proxied, descriptor, began + timeouts.connect)).await;
+        let connection = opened.map_err(|failure| self.report_connect_failure(failure, began, None))?;
+        let Some(http2) = &self.http2 else { return Ok(()) };
+        if self.is_closed() {
+            connection.retire();
+        }
+        let driven = drive_connection(Rc::downgrade(&connection), Rc::downgrade(self), self.origin.idle_timeout);
+        let task = spawn_local(driven).abort_handle();
+        http2.entries.borrow_mut().push(Http2Entry { connection, task });
+        Ok(())
+    }
+}
+
+/// Reads and writes for `connection` until it ends, or is idle for `idle_timeout`.
+fn drive_connection(
+    connection: Weak<Http2Connection>,
+    pool: Weak<ServerPool>,
+    idle_timeout: Duration,
+) -> impl Future<Output = ()> {
+    let mut timer = DeadlineTimer::default();
+    poll_fn(move |cx| {
+        let ended = match connection.upgrade() {
+            None => true,
+            Some(connection) => {
+                connection.poll_drive(cx).is_ready()
+                    || connection.idle_since().is_some_and(|since| {
+                        let is_over = timer.poll_deadline(since + idle_timeout, cx).is_ready();
+                        if is_over {
+                            connection.retire();
+                        }
+                        is_over && connection.poll_drive(cx).is_ready()
+                    })
+            }
+        };
+        if !ended {
+            return Poll::Pending;
+        }
+        if let Some(pool) = pool.upgrade()
+            && let Some(http2) = &pool.http2
+        {
+            http2.remove_connection(&connection);
+        }
+        Poll::Ready(())
+    })
+}

@@ -7,7 +7,7 @@ use litequic_exchange::{
     Fields,
     field_compression::DecodeError,
     field_syntax::{has_blank_edge, is_field_value, is_lower_case_token},
-    http2::{HeadFault, decode_block, read_response_head, read_trailers, write_field_block},
+    http2::{HeadFault, decode_block, read_response_head, read_response_trailers, write_field_block},
     name,
     terms::FieldLimits,
     well_formed::CONNECTION_SPECIFIC,
@@ -31,7 +31,7 @@ fuzz_target!(|bytes: &[u8]| {
         }
         Err(HeadFault::Malformed(_)) => assert!(decoded.is_ok()),
     }
-    if let Ok(trailers) = read_trailers(bytes, &limits) {
+    if let Ok(trailers) = read_response_trailers(bytes, &limits) {
         check_fields(trailers);
     }
 });

@@ -5,9 +5,9 @@ use super::client_stream::{ClientStream, ReceivePhase, StreamFailure};
 use super::output_queue::OutputQueue;
 use super::{
     DEFAULT_MAX_FRAME_LEN, DEFAULT_WINDOW, FRAME_HEADER_LEN, HeadFault, Http2ErrorCode, Http2FrameHeader,
-    LARGEST_FRAME_LEN, MAX_WINDOW, PREFACE, flag, kind, parse_settings, read_response_head, read_trailers, setting,
-    write_field_block, write_goaway, write_headers, write_ping_ack, write_request, write_rst_stream, write_settings,
-    write_settings_ack, write_window_update,
+    LARGEST_FRAME_LEN, MAX_WINDOW, PREFACE, flag, kind, parse_settings, read_response_head, read_response_trailers,
+    setting, write_field_block, write_goaway, write_header_frames, write_ping_ack, write_request, write_rst_stream,
+    write_settings, write_settings_ack, write_window_update,
 };
 use crate::{FieldNameRef, Fields, Head, WholeBody, name, terms::FieldLimits};
 use bytes::Bytes;
@@ -223,7 +223,7 @@ impl ClientConnection {
         self.next_id = id.saturating_add(2);
         let authority = head.fields.get(name::HOST).unwrap_or_else(|| head.authority().as_bytes());
         let fields = head.fields.iter().map(|line| (line.name_ref(), line.value)).chain(extra);
-        write_headers(self.output.tail_mut(), id, is_end, DEFAULT_MAX_FRAME_LEN, |out| {
+        write_header_frames(self.output.tail_mut(), id, is_end, DEFAULT_MAX_FRAME_LEN, |out| {
             write_request(out, head.method.as_str(), scheme, authority, head.target_bytes(), fields);
         });
         let initial_window = self.settings.unwrap_or_default().initial_window;
@@ -276,7 +276,7 @@ impl ClientConnection {
         match trailers.filter(|trailers| !trailers.is_empty()) {
             Some(trailers) => {
                 let fields = trailers.iter().map(|line| (line.name_ref(), line.value));
-                write_headers(self.output.tail_mut(), id, true, DEFAULT_MAX_FRAME_LEN, |out| {
+                write_header_frames(self.output.tail_mut(), id, true, DEFAULT_MAX_FRAME_LEN, |out| {
                     write_field_block(out, fields);
                 });
             }
@@ -479,7 +479,7 @@ impl ClientConnection {
                     self.frame = if filled < FRAME_HEADER_LEN {
                         FrameState::Header(bytes, filled)
                     } else {
-                        self.begin_frame(Http2FrameHeader::parse(&bytes), &bytes)?
+                        self.begin_frame(Http2FrameHeader::parse_frame_header(&bytes), &bytes)?
                     };
                     self.skip_empty_payload()?;
                 }
@@ -704,7 +704,7 @@ impl ClientConnection {
                 Err(error) => Some(StreamFailure::Head(error)),
             },
             ReceivePhase::Content if !ends_stream => Some(StreamFailure::Malformed),
-            ReceivePhase::Content => match read_trailers(block, &limits) {
+            ReceivePhase::Content => match read_response_trailers(block, &limits) {
                 Ok(trailers) => {
                     stream.trailers = Some(trailers).filter(|trailers| !trailers.is_empty());
                     None

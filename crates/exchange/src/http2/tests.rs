@@ -23,7 +23,7 @@ fn run<T>(test: impl Future<Output = T>) -> T {
 async fn read_frame(io: &mut DuplexStream) -> (u8, u8, Vec<u8>) {
     let mut header = [0; FRAME_HEADER_LEN];
     io.read_exact(&mut header).await.unwrap();
-    let header = Http2FrameHeader::parse(&header);
+    let header = Http2FrameHeader::parse_frame_header(&header);
     let mut payload = vec![0; header.length as usize];
     io.read_exact(&mut payload).await.unwrap();
     (header.kind, header.flags, payload)
@@ -48,7 +48,7 @@ async fn exchange_with_server(request: &Lines, response: &Lines) -> (Lines, Vec<
     let (mut io, theirs) = duplex(1 << 20);
     let mut out = PREFACE.to_vec();
     write_settings(&mut out, &[(setting::HEADER_TABLE_SIZE, 0), (setting::ENABLE_PUSH, 0)]);
-    write_headers(&mut out, 1, true, 16_384, |out| {
+    write_header_frames(&mut out, 1, true, 16_384, |out| {
         let fields = request.iter().map(|(name, value)| (FieldNameRef::from_lower_case_token(name), value.as_bytes()));
         write_request(out, "PUT", "http", b"example.com:80", b"/a?b", fields);
     });
@@ -98,7 +98,7 @@ async fn read_by_client(block: &[u8]) -> Result<(u16, Lines), h2::Error> {
         read_block(&mut io).await;
         out.clear();
         write_settings_ack(&mut out);
-        write_headers(&mut out, 1, true, 16_384, |out| out.extend_from_slice(block));
+        write_header_frames(&mut out, 1, true, 16_384, |out| out.extend_from_slice(block));
         io.write_all(&out).await.unwrap();
         // The client ends first.
         std::future::pending::<()>().await;

@@ -268,10 +268,12 @@ impl ClientConnection {
 
     /// Ends the request with `trailers`, or without any.
     pub fn end_request(&mut self, id: u32, trailers: Option<&Fields>) {
-        let Some(stream) = self.stream_mut(id) else { return };
-        if mem::replace(&mut stream.is_sent, true) {
+        // A request whose response has failed was reset, or its server wants no more of it.
+        if self.is_request_sent(id) {
             return;
         }
+        let Some(stream) = self.stream_mut(id) else { return };
+        stream.is_sent = true;
         let is_closed = !stream.is_open();
         match trailers.filter(|trailers| !trailers.is_empty()) {
             Some(trailers) => {

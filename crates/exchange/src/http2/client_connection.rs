@@ -30,6 +30,11 @@ const MAX_SKIPPED_BLOCK: usize = 1024 * 1024;
 const MAX_IDLE_FRAMES: u32 = 10_000;
 /// Bytes that wait to be written above which no body is sent.
 const MAX_OUTPUT: usize = 256 * 1024;
+/// Bytes that wait to be written above which a server may send no frame that has to be acknowledged, such as PING: it
+/// does not read. More than the headers of many requests at once.
+const MAX_UNREAD_OUTPUT: usize = 4 * 1024 * 1024;
+/// Most interim responses of a stream that are kept until they are read; others are dropped.
+const MAX_UNREAD_INTERIM: usize = 16;
 
 /// Fault of the server that ends the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -590,8 +595,11 @@ impl ClientConnection {
         Ok(())
     }
 
-    const fn count_idle_frame(&mut self) -> Result<(), ConnectionFault> {
+    fn count_idle_frame(&mut self) -> Result<(), ConnectionFault> {
         self.idle_frames = self.idle_frames.saturating_add(1);
+        if self.output.len() > MAX_UNREAD_OUTPUT {
+            return Err(fault(Http2ErrorCode::EnhanceYourCalm, "the server does not read"));
+        }
         if self.idle_frames > MAX_IDLE_FRAMES {
             return Err(fault(Http2ErrorCode::EnhanceYourCalm, "too many frames without a response"));
         }
@@ -695,7 +703,9 @@ impl ClientConnection {
                 Ok(head) if head.status.is_informational() && ends_stream => Some(StreamFailure::Malformed),
                 Ok(head) if head.status.is_informational() => {
                     stream.interims = stream.interims.saturating_add(1);
-                    stream.messages.push_back((head.status, head.fields));
+                    if stream.messages.len() < MAX_UNREAD_INTERIM {
+                        stream.messages.push_back((head.status, head.fields));
+                    }
                     (stream.interims > MAX_INTERIM).then_some(StreamFailure::Interims)
                 }
                 Ok(head) => {

@@ -223,7 +223,8 @@ fn a_calls_trailers_need_no_declaration() {
         let script = Script::new().await;
         let setup = script.proxy(|_| {});
         let (feed, _sent, mut peer) = open(&setup, &script, "application/grpc", "").await;
-        let trailers = HeaderMap::from_iter([(http::HeaderName::from_static("checksum"), HeaderValue::from_static("7"))]);
+        let trailers =
+            HeaderMap::from_iter([(http::HeaderName::from_static("checksum"), HeaderValue::from_static("7"))]);
         feed.send(Ok(http_body::Frame::trailers(trailers))).unwrap();
         assert_eq!(peer.until("\r\n\r\n").await, "0\r\nchecksum: 7\r\n\r\n");
     });

@@ -60,7 +60,7 @@ keys! {
 
         // Downloads and event streams may take any time.
         /// A request and its response end within this time, or the client gets 504, or a reset once the response has
-        /// begun.
+        /// begun. A gRPC call whose `grpc-timeout` has passed ends, and counts, in the same way.
         request: Option<Duration> = None, or_none(duration_kind(TIMEOUT_RANGE)), counted;
 
         // As long as `response_header`: without a queue, the request would wait as long in the origin (nginx'
@@ -70,7 +70,8 @@ keys! {
 
         // The proposal of HAProxy's manual: applications that depend on a tunnel send pings within minutes, and an idle
         // one has gone unnoticed for long enough.
-        /// A tunnel (WebSocket and other upgrades) is reset at both ends after this time without a byte.
+        /// A tunnel (WebSocket and other upgrades) is reset at both ends after this time without a byte. A streaming call
+        /// (gRPC, Connect) ends after the same time, in place of `request_body`, `response_header` and `response_body`.
         tunnel: Duration = Duration::from_secs(3600), duration_kind(TIMEOUT_RANGE), counted;
 
         // HAProxy's client-fin and server-fin: the end of one side means that the application is done, and the other

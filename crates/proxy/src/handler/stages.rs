@@ -62,8 +62,17 @@ impl Handler for Proxy {
             let served = match chosen {
                 Ok(Some(route)) => {
                     let (client, interim, id, record) = (&client, &interim, id, &record);
-                    let routed =
-                        RoutedRequest { local: &local, route, client, interim, id, trusted, record, call, rules: ruled };
+                    let routed = RoutedRequest {
+                        local: &local,
+                        route,
+                        client,
+                        interim,
+                        id,
+                        trusted,
+                        record,
+                        call,
+                        rules: ruled,
+                    };
                     self.serve_routed(&routed, &mut head, body).await
                 }
                 Ok(None) => Err(Error::NoRoute.into()),
@@ -259,7 +268,11 @@ impl Proxy {
         self.metrics.origin_duration.observe_time(took);
         record.update_facts(|facts| facts.origin_time = Some(took));
         // A page of the route replaces an error of the origin (`intercept_errors`).
-        let page = answer.as_ref().ok().filter(|_| call.is_none()).and_then(|response| route.pages.find_intercepting(response.status));
+        let page = answer
+            .as_ref()
+            .ok()
+            .filter(|_| call.is_none())
+            .and_then(|response| route.pages.find_intercepting(response.status));
         match (answer, page) {
             (Ok(response), Some(page)) => {
                 let instead = page.replace_response(&response);

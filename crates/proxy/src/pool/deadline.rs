@@ -26,7 +26,8 @@ impl Deadline {
     /// after `patience`. A server is never at fault for the client's deadline, which may be any.
     pub(crate) fn earlier_of(now: Instant, limit: Option<Duration>, patience: Option<Duration>) -> Option<Self> {
         let own = limit.map(|limit| Self::new(now, limit));
-        let clients = patience.and_then(|patience| now.checked_add(patience)).map(|at| Self { at, limit: Duration::MAX });
+        let clients =
+            patience.and_then(|patience| now.checked_add(patience)).map(|at| Self { at, limit: Duration::MAX });
         own.into_iter().chain(clients).min_by_key(|deadline| deadline.at)
     }
 

@@ -11,7 +11,7 @@ const CONNECT_TYPE: &[u8] = b"application/connect+";
 /// Most digits of `grpc-timeout`.
 const MAX_TIMEOUT_DIGITS: usize = 8;
 /// Time added to the client's deadline, so that the client, which knows it better, ends the call itself.
-const DEADLINE_MARGIN: Duration = Duration::from_secs(1);
+pub(crate) const DEADLINE_MARGIN: Duration = Duration::from_secs(1);
 
 /// A call whose sides may be silent: a POST with a content type of gRPC, or of a streaming call of Connect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,5 +1,5 @@
 //! Defines the interface between the front ends (HTTP/3, TCP) and the proxy: one request, one response, streamed; which
-//! authorities, paths and fields are accepted; HTTP/1.1 as bytes, and priorities.
+//! authorities, paths and fields are accepted; HTTP/1.1 and HTTP/2 as bytes, and priorities.
 //!
 //! The crate uses `litequic-base` and `litequic-config`. Front ends, the proxy and `litequic-telemetry` use it; it
 //! depends on none of them.

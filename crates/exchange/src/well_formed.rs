@@ -1,5 +1,5 @@
-//! Makes responses and trailers of decoded field sections, if they are well-formed: what HTTP/2 (RFC 9113 §8.2, §8.3) and
-//! HTTP/3 (RFC 9114 §4.2, §4.3) require of fields is the same. Pure.
+//! Makes responses and trailers of decoded field sections, if they are well-formed: HTTP/2 (RFC 9113 §8.2, §8.3) and
+//! HTTP/3 (RFC 9114 §4.2, §4.3) require the same of fields. Pure.
 
 use crate::{
     DecodedFields, DecodedLine, Fields, NameSet,

@@ -109,7 +109,7 @@ impl FrameHeaderScanner {
                 return None;
             }
             self.header_len = 0;
-            let header = Http2FrameHeader::parse(&self.partial_header);
+            let header = Http2FrameHeader::parse_frame_header(&self.partial_header);
             self.skip = header.length.into();
             return Some(header);
         }

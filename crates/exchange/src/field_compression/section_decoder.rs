@@ -74,7 +74,7 @@ impl<'a> SectionDecoder<'a> {
 
     /// Returns the next byte, which stays the next one.
     #[inline]
-    pub fn peek_byte(&self) -> Option<u8> {
+    pub fn peek_next_byte(&self) -> Option<u8> {
         self.rest.first().copied()
     }
 
@@ -92,7 +92,7 @@ impl<'a> SectionDecoder<'a> {
         decode_line: impl Fn(&mut Self, u8) -> Result<(), DecodeError>,
     ) -> Result<DecodedFields, DecodeError> {
         let (mut bytes, mut counted) = (0_usize, None);
-        while let Some(first) = self.peek_byte() {
+        while let Some(first) = self.peek_next_byte() {
             decode_line(&mut self, first)?;
             let fields = &self.fields;
             // Names matter only once there are more lines than fields are allowed.

@@ -5,9 +5,9 @@ use super::client_stream::{ClientStream, ReceivePhase, StreamFailure};
 use super::output_queue::OutputQueue;
 use super::{
     DEFAULT_MAX_FRAME_LEN, DEFAULT_WINDOW, FRAME_HEADER_LEN, HeadFault, Http2ErrorCode, Http2FrameHeader,
-    LARGEST_FRAME_LEN, MAX_WINDOW, PREFACE, flag, kind, parse_settings, read_response_head, read_trailers, setting,
-    write_field_block, write_goaway, write_headers, write_ping_ack, write_request, write_rst_stream, write_settings,
-    write_settings_ack, write_window_update,
+    LARGEST_FRAME_LEN, MAX_WINDOW, PREFACE, flag, kind, parse_settings, read_response_head, read_response_trailers,
+    setting, write_field_block, write_goaway, write_header_frames, write_ping_ack, write_request, write_rst_stream,
+    write_settings, write_settings_ack, write_window_update,
 };
 use crate::{FieldNameRef, Fields, Head, WholeBody, name, terms::FieldLimits};
 use bytes::Bytes;
@@ -30,6 +30,11 @@ const MAX_SKIPPED_BLOCK: usize = 1024 * 1024;
 const MAX_IDLE_FRAMES: u32 = 10_000;
 /// Bytes that wait to be written above which no body is sent.
 const MAX_OUTPUT: usize = 256 * 1024;
+/// Bytes that wait to be written above which a server may send no frame that has to be acknowledged, such as PING: it
+/// does not read. More than the headers of many requests at once.
+const MAX_UNREAD_OUTPUT: usize = 4 * 1024 * 1024;
+/// Most interim responses of a stream that are kept until they are read; others are dropped.
+const MAX_UNREAD_INTERIM: usize = 16;
 
 /// Fault of the server that ends the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -223,7 +228,7 @@ impl ClientConnection {
         self.next_id = id.saturating_add(2);
         let authority = head.fields.get(name::HOST).unwrap_or_else(|| head.authority().as_bytes());
         let fields = head.fields.iter().map(|line| (line.name_ref(), line.value)).chain(extra);
-        write_headers(self.output.tail_mut(), id, is_end, DEFAULT_MAX_FRAME_LEN, |out| {
+        write_header_frames(self.output.tail_mut(), id, is_end, DEFAULT_MAX_FRAME_LEN, |out| {
             write_request(out, head.method.as_str(), scheme, authority, head.target_bytes(), fields);
         });
         let initial_window = self.settings.unwrap_or_default().initial_window;
@@ -268,15 +273,17 @@ impl ClientConnection {
 
     /// Ends the request with `trailers`, or without any.
     pub fn end_request(&mut self, id: u32, trailers: Option<&Fields>) {
-        let Some(stream) = self.stream_mut(id) else { return };
-        if mem::replace(&mut stream.is_sent, true) {
+        // A request whose response has failed was reset, or its server wants no more of it.
+        if self.is_request_sent(id) {
             return;
         }
+        let Some(stream) = self.stream_mut(id) else { return };
+        stream.is_sent = true;
         let is_closed = !stream.is_open();
         match trailers.filter(|trailers| !trailers.is_empty()) {
             Some(trailers) => {
                 let fields = trailers.iter().map(|line| (line.name_ref(), line.value));
-                write_headers(self.output.tail_mut(), id, true, DEFAULT_MAX_FRAME_LEN, |out| {
+                write_header_frames(self.output.tail_mut(), id, true, DEFAULT_MAX_FRAME_LEN, |out| {
                     write_field_block(out, fields);
                 });
             }
@@ -479,7 +486,7 @@ impl ClientConnection {
                     self.frame = if filled < FRAME_HEADER_LEN {
                         FrameState::Header(bytes, filled)
                     } else {
-                        self.begin_frame(Http2FrameHeader::parse(&bytes), &bytes)?
+                        self.begin_frame(Http2FrameHeader::parse_frame_header(&bytes), &bytes)?
                     };
                     self.skip_empty_payload()?;
                 }
@@ -588,8 +595,11 @@ impl ClientConnection {
         Ok(())
     }
 
-    const fn count_idle_frame(&mut self) -> Result<(), ConnectionFault> {
+    fn count_idle_frame(&mut self) -> Result<(), ConnectionFault> {
         self.idle_frames = self.idle_frames.saturating_add(1);
+        if self.output.len() > MAX_UNREAD_OUTPUT {
+            return Err(fault(Http2ErrorCode::EnhanceYourCalm, "the server does not read"));
+        }
         if self.idle_frames > MAX_IDLE_FRAMES {
             return Err(fault(Http2ErrorCode::EnhanceYourCalm, "too many frames without a response"));
         }
@@ -693,7 +703,9 @@ impl ClientConnection {
                 Ok(head) if head.status.is_informational() && ends_stream => Some(StreamFailure::Malformed),
                 Ok(head) if head.status.is_informational() => {
                     stream.interim_count = stream.interim_count.saturating_add(1);
-                    stream.interims.push_back((head.status, head.fields));
+                    if stream.interims.len() < MAX_UNREAD_INTERIM {
+                        stream.interims.push_back((head.status, head.fields));
+                    }
                     (stream.interim_count > MAX_INTERIM).then_some(StreamFailure::Interims)
                 }
                 Ok(head) => {
@@ -704,7 +716,7 @@ impl ClientConnection {
                 Err(error) => Some(StreamFailure::Head(error)),
             },
             ReceivePhase::Content if !ends_stream => Some(StreamFailure::Malformed),
-            ReceivePhase::Content => match read_trailers(block, &limits) {
+            ReceivePhase::Content => match read_response_trailers(block, &limits) {
                 Ok(trailers) => {
                     stream.trailers = Some(trailers).filter(|trailers| !trailers.is_empty());
                     None

@@ -204,7 +204,7 @@ impl ClientStream {
     /// Enlarges the window for a reader that accepts `capacity` bytes, and returns the increment; 0 if a WINDOW_UPDATE
     /// is not worth it yet.
     pub(super) fn enlarge_window(&mut self, capacity: usize) -> u32 {
-        if self.phase == ReceivePhase::Ended {
+        if self.phase == ReceivePhase::Ended || self.failure.is_some() {
             return 0;
         }
         let wanted = capacity.clamp(DEFAULT_WINDOW as usize, MAX_STREAM_WINDOW) as i64;

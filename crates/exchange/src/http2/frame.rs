@@ -11,7 +11,8 @@ pub const FRAME_HEADER_LEN: usize = 9;
 pub const DEFAULT_MAX_FRAME_LEN: u32 = 16_384;
 /// Largest value of SETTINGS_MAX_FRAME_SIZE.
 pub const LARGEST_FRAME_LEN: u32 = (1 << 24) - 1;
-/// Flow-control window of a connection, and of a stream without SETTINGS_INITIAL_WINDOW_SIZE, in bytes (RFC 9113 §6.9.2).
+/// Flow-control window of a connection, and of a stream without SETTINGS_INITIAL_WINDOW_SIZE, in bytes (RFC 9113
+/// §6.9.2).
 pub const DEFAULT_WINDOW: u32 = 65_535;
 /// Largest flow-control window in bytes (RFC 9113 §6.9.1).
 pub const MAX_WINDOW: u32 = (1 << 31) - 1;
@@ -63,7 +64,7 @@ pub struct Http2FrameHeader {
     pub length: u32,
     /// Type of the frame, one of [`kind`] or unknown.
     pub kind: u8,
-    /// Flags that the type defines, and others.
+    /// Flags, of which the type defines some.
     pub flags: u8,
     /// Stream, of 31 bits; 0 is the connection.
     pub stream: u32,
@@ -72,14 +73,14 @@ pub struct Http2FrameHeader {
 impl Http2FrameHeader {
     /// Parses a header. The reserved bit is ignored.
     #[inline]
-    pub const fn parse(bytes: &[u8; FRAME_HEADER_LEN]) -> Self {
+    pub const fn parse_frame_header(bytes: &[u8; FRAME_HEADER_LEN]) -> Self {
         let [a, b, c, kind, flags, d, e, f, g] = *bytes;
         Self { length: u32::from_be_bytes([0, a, b, c]), kind, flags, stream: u32::from_be_bytes([d & 0x7f, e, f, g]) }
     }
 
     /// Returns the header's bytes.
     #[inline]
-    pub const fn to_bytes(self) -> [u8; FRAME_HEADER_LEN] {
+    pub const fn header_bytes(self) -> [u8; FRAME_HEADER_LEN] {
         let [_, a, b, c] = self.length.to_be_bytes();
         let [d, e, f, g] = self.stream.to_be_bytes();
         [a, b, c, self.kind, self.flags, d, e, f, g]
@@ -88,7 +89,7 @@ impl Http2FrameHeader {
     /// Appends the header.
     #[inline]
     pub fn write(self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.to_bytes());
+        out.extend_from_slice(&self.header_bytes());
     }
 }
 
@@ -157,37 +158,37 @@ pub fn write_settings(out: &mut Vec<u8>, settings: &[(u16, u32)]) {
         let ([a, b], [c, d, e, f]) = (id.to_be_bytes(), value.to_be_bytes());
         [a, b, c, d, e, f]
     };
-    write_frame(out, kind::SETTINGS, 0, 0, settings.iter().map(payload).collect::<Vec<_>>().as_flattened());
+    write_short_frame(out, kind::SETTINGS, 0, 0, settings.iter().map(payload).collect::<Vec<_>>().as_flattened());
 }
 
 /// Appends the acknowledgement of a SETTINGS frame.
 pub fn write_settings_ack(out: &mut Vec<u8>) {
-    write_frame(out, kind::SETTINGS, flag::ACK, 0, &[]);
+    write_short_frame(out, kind::SETTINGS, flag::ACK, 0, &[]);
 }
 
 /// Appends a WINDOW_UPDATE frame: `stream`, or the connection if that is 0, may send `increment` more bytes, from 1 to
 /// [`MAX_WINDOW`].
 pub fn write_window_update(out: &mut Vec<u8>, stream: u32, increment: u32) {
-    write_frame(out, kind::WINDOW_UPDATE, 0, stream, &increment.to_be_bytes());
+    write_short_frame(out, kind::WINDOW_UPDATE, 0, stream, &increment.to_be_bytes());
 }
 
 /// Appends the acknowledgement of a PING frame with the payload `data`.
 pub fn write_ping_ack(out: &mut Vec<u8>, data: &[u8; 8]) {
-    write_frame(out, kind::PING, flag::ACK, 0, data);
+    write_short_frame(out, kind::PING, flag::ACK, 0, data);
 }
 
 /// Appends a RST_STREAM frame.
 pub fn write_rst_stream(out: &mut Vec<u8>, stream: u32, code: Http2ErrorCode) {
-    write_frame(out, kind::RST_STREAM, 0, stream, &(code as u32).to_be_bytes());
+    write_short_frame(out, kind::RST_STREAM, 0, stream, &(code as u32).to_be_bytes());
 }
 
 /// Appends a GOAWAY frame without debug data.
 pub fn write_goaway(out: &mut Vec<u8>, last_stream: u32, code: Http2ErrorCode) {
-    write_frame(out, kind::GOAWAY, 0, 0, [last_stream, code as u32].map(u32::to_be_bytes).as_flattened());
+    write_short_frame(out, kind::GOAWAY, 0, 0, [last_stream, code as u32].map(u32::to_be_bytes).as_flattened());
 }
 
 /// Appends a frame with a short payload.
-fn write_frame(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
+fn write_short_frame(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
     let length = u32::try_from(payload.len()).unwrap_or(u32::MAX);
     Http2FrameHeader { length, kind, flags, stream }.write(out);
     out.extend_from_slice(payload);
@@ -195,7 +196,13 @@ fn write_frame(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u
 
 /// Appends the field block that `write_block` appends, as a HEADERS frame, and CONTINUATION frames for what exceeds
 /// `max_len`, the peer's SETTINGS_MAX_FRAME_SIZE. `ends`: the stream ends with it.
-pub fn write_headers(out: &mut Vec<u8>, stream: u32, ends: bool, max_len: u32, write_block: impl FnOnce(&mut Vec<u8>)) {
+pub fn write_header_frames(
+    out: &mut Vec<u8>,
+    stream: u32,
+    ends: bool,
+    max_len: u32,
+    write_block: impl FnOnce(&mut Vec<u8>),
+) {
     let begin = out.len();
     out.extend_from_slice(&[0; FRAME_HEADER_LEN]);
     let block = out.len();
@@ -213,7 +220,7 @@ pub fn write_headers(out: &mut Vec<u8>, stream: u32, ends: bool, max_len: u32, w
     let first =
         header(kind::HEADERS, if ends { flag::END_STREAM } else { 0 }, end.saturating_sub(block), rest.is_empty());
     if let Some(place) = out.get_mut(begin..block) {
-        place.copy_from_slice(&first.to_bytes());
+        place.copy_from_slice(&first.header_bytes());
     }
     let mut pieces = rest.chunks(max_len).peekable();
     while let Some(piece) = pieces.next() {
@@ -284,10 +291,10 @@ mod tests {
     proptest! {
         #[test]
         fn a_frame_header_is_read_as_written(bytes: [u8; FRAME_HEADER_LEN]) {
-            let header = Http2FrameHeader::parse(&bytes);
+            let header = Http2FrameHeader::parse_frame_header(&bytes);
             let mut without_reserved_bit = bytes;
             without_reserved_bit[5] &= 0x7f;
-            prop_assert_eq!(header.to_bytes(), without_reserved_bit);
+            prop_assert_eq!(header.header_bytes(), without_reserved_bit);
             prop_assert!(header.length <= LARGEST_FRAME_LEN && header.stream <= MAX_WINDOW);
         }
 
@@ -295,10 +302,10 @@ mod tests {
         fn a_field_block_of_any_length_fills_frames_in_order(length in 0_usize..100, max_len in 1_u32..40, ends: bool) {
             let block: Vec<u8> = (0..100).cycle().take(length).collect();
             let mut out = b"before".to_vec();
-            write_headers(&mut out, 5, ends, max_len, |out| out.extend_from_slice(&block));
+            write_header_frames(&mut out, 5, ends, max_len, |out| out.extend_from_slice(&block));
             let (mut rest, mut read, mut kinds) = (&out[6..], Vec::new(), Vec::new());
             while let Some((header, payload)) = rest.split_first_chunk() {
-                let header = Http2FrameHeader::parse(header);
+                let header = Http2FrameHeader::parse_frame_header(header);
                 let (payload, behind) = payload.split_at(header.length as usize);
                 prop_assert!(header.stream == 5 && header.length <= max_len);
                 prop_assert_eq!(header.flags & flag::END_HEADERS != 0, behind.is_empty());

@@ -84,7 +84,7 @@ fn write_string(out: &mut Vec<u8>, text: &[u8]) {
 pub fn decode_block(block: &[u8], limits: &FieldLimits) -> Result<DecodedFields, DecodeError> {
     let mut section = SectionDecoder::new(block);
     // Updates of the table's size are at the beginning (RFC 7541 §4.2).
-    while let Some(0x20..0x40) = section.peek_byte() {
+    while let Some(0x20..0x40) = section.peek_next_byte() {
         if section.read_integer(5)? != 0 {
             return Err(DecodeError::Failed("table size above 0"));
         }

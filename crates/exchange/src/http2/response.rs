@@ -56,7 +56,7 @@ pub fn read_response_head(block: &[u8], limits: &FieldLimits) -> Result<DecodedR
 /// # Errors
 ///
 /// [`HeadFault`]
-pub fn read_trailers(block: &[u8], limits: &FieldLimits) -> Result<Fields, HeadFault> {
+pub fn read_response_trailers(block: &[u8], limits: &FieldLimits) -> Result<Fields, HeadFault> {
     let mut decoded = hpack::decode_block(block, limits)?;
     decoded.trim_values();
     Ok(well_formed::decode_trailers(decoded)?)
@@ -81,8 +81,8 @@ mod tests {
         ] {
             assert_eq!(read_response_head(block, &limits), Err(fault), "{block:?}");
         }
-        assert_eq!(read_trailers(b"\x88", &limits), Err(HeadFault::Malformed("pseudo-header in trailers")));
-        assert_eq!(read_trailers(b"\x21", &limits), Err(HeadFault::Compression("table size above 0")));
+        assert_eq!(read_response_trailers(b"\x88", &limits), Err(HeadFault::Malformed("pseudo-header in trailers")));
+        assert_eq!(read_response_trailers(b"\x21", &limits), Err(HeadFault::Compression("table size above 0")));
     }
 
     #[test]
@@ -93,7 +93,7 @@ mod tests {
             fields.iter().map(|(name, value)| (FieldNameRef::from_lower_case_token(name), value.as_bytes())).collect();
         let head = read_response_head(block, &FieldLimits::NONE).unwrap();
         assert_eq!((head.status, &head.fields), (StatusCode::OK, &fields));
-        assert_eq!(read_trailers(&block[1..], &FieldLimits::NONE), Ok(fields));
+        assert_eq!(read_response_trailers(&block[1..], &FieldLimits::NONE), Ok(fields));
         // A status is no other field.
         let status = read_response_head(b"\x08\x04200 ", &FieldLimits::NONE);
         assert_eq!(status, Err(HeadFault::Malformed(":status is not three digits")));

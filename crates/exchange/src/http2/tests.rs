@@ -1,10 +1,13 @@
 //! Compares the codec with the h2 crate, as a server and as a client.
 
 use super::*;
-use crate::{FieldNameRef, Fields, terms::FieldLimits};
+use crate::{Authority, FieldNameRef, Fields, Head, terms::FieldLimits};
 use bytes::Bytes;
 use proptest::prelude::*;
-use std::time::Duration;
+use std::{
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex},
     runtime, time,
@@ -23,7 +26,7 @@ fn run<T>(test: impl Future<Output = T>) -> T {
 async fn read_frame(io: &mut DuplexStream) -> (u8, u8, Vec<u8>) {
     let mut header = [0; FRAME_HEADER_LEN];
     io.read_exact(&mut header).await.unwrap();
-    let header = Http2FrameHeader::parse(&header);
+    let header = Http2FrameHeader::parse_frame_header(&header);
     let mut payload = vec![0; header.length as usize];
     io.read_exact(&mut payload).await.unwrap();
     (header.kind, header.flags, payload)
@@ -48,7 +51,7 @@ async fn exchange_with_server(request: &Lines, response: &Lines) -> (Lines, Vec<
     let (mut io, theirs) = duplex(1 << 20);
     let mut out = PREFACE.to_vec();
     write_settings(&mut out, &[(setting::HEADER_TABLE_SIZE, 0), (setting::ENABLE_PUSH, 0)]);
-    write_headers(&mut out, 1, true, 16_384, |out| {
+    write_header_frames(&mut out, 1, true, 16_384, |out| {
         let fields = request.iter().map(|(name, value)| (FieldNameRef::from_lower_case_token(name), value.as_bytes()));
         write_request(out, "PUT", "http", b"example.com:80", b"/a?b", fields);
     });
@@ -98,7 +101,7 @@ async fn read_by_client(block: &[u8]) -> Result<(u16, Lines), h2::Error> {
         read_block(&mut io).await;
         out.clear();
         write_settings_ack(&mut out);
-        write_headers(&mut out, 1, true, 16_384, |out| out.extend_from_slice(block));
+        write_header_frames(&mut out, 1, true, 16_384, |out| out.extend_from_slice(block));
         io.write_all(&out).await.unwrap();
         // The client ends first.
         std::future::pending::<()>().await;
@@ -128,6 +131,53 @@ fn representation() -> impl Strategy<Value = Vec<u8>> {
         8 => literal.prop_map(move |(first, name, value)| [vec![first], string(name), string(value)].concat()),
         1 => prop::collection::vec(any::<u8>(), 1..6),
     ]
+}
+
+/// A connection whose server has sent SETTINGS, with one request.
+fn connection() -> (ClientConnection, u32) {
+    let mut connection = ClientConnection::new(FieldLimits::NONE);
+    let mut settings = Vec::new();
+    write_settings(&mut settings, &[]);
+    connection.receive(&settings).unwrap();
+    let head = Head::new(http::Method::GET, Authority::new("a"), "/", Fields::new());
+    let id = connection.open_stream(&head, "http", None, true).unwrap();
+    (connection, id)
+}
+
+#[test]
+fn a_server_that_reads_no_answers_to_its_pings_is_left() {
+    let (mut connection, _) = connection();
+    let pings = [&[0, 0, 8, kind::PING, 0, 0, 0, 0, 0][..], &[7; 8]].concat().repeat(1_000);
+    let mut left = 0;
+    let fault = loop {
+        // Whatever the interval.
+        connection.begin_interval();
+        if let Err(fault) = connection.receive(&pings) {
+            break fault;
+        }
+        left += 1;
+        assert!(left < 1_000, "{} bytes wait", connection.output_length());
+    };
+    assert_eq!(fault.code, Http2ErrorCode::EnhanceYourCalm);
+    assert!(connection.output_length() < 5 * 1024 * 1024);
+}
+
+#[test]
+fn interim_responses_that_are_not_read_are_bounded_in_memory() {
+    let (mut connection, id) = connection();
+    let mut answers = Vec::new();
+    for _ in 0..100 {
+        // 103, as a literal.
+        write_header_frames(&mut answers, id, false, 16_384, |out| out.extend_from_slice(b"\x08\x03103"));
+    }
+    write_header_frames(&mut answers, id, true, 16_384, |out| out.push(0x88));
+    connection.receive(&answers).unwrap();
+    let mut read = || match connection.poll_message(id, &Context::from_waker(Waker::noop())) {
+        Poll::Ready(Ok((status, _))) => Some(status.as_u16()),
+        _ => None,
+    };
+    let statuses: Vec<u16> = std::iter::from_fn(&mut read).collect();
+    assert_eq!(statuses, [vec![103; 16], vec![200]].concat());
 }
 
 proptest! {

@@ -21,7 +21,7 @@ pub fn decode_section(block: &[u8], limits: &FieldLimits) -> Result<DecodedField
         return Err(DYNAMIC);
     }
     // With the sign bit, Base would be negative (RFC 9204 §4.5.1.2).
-    let sign = section.peek_byte().is_some_and(|byte| byte & 0x80 != 0);
+    let sign = section.peek_next_byte().is_some_and(|byte| byte & 0x80 != 0);
     section.read_integer(7)?;
     if sign {
         return Err(DecodeError::Failed("negative base"));

@@ -51,7 +51,7 @@ impl FirstSettings {
 /// original frame. `None` if there is no complete one.
 fn add_setting(bytes: &[u8]) -> Option<(Vec<u8>, usize)> {
     let (header, rest) = bytes.split_first_chunk()?;
-    let header = Http2FrameHeader::parse(header);
+    let header = Http2FrameHeader::parse_frame_header(header);
     // A flag would mean an acknowledgement.
     if (header.kind, header.flags) != (kind::SETTINGS, 0) {
         return None;
@@ -59,7 +59,7 @@ fn add_setting(bytes: &[u8]) -> Option<(Vec<u8>, usize)> {
     let payload = rest.get(..usize::try_from(header.length).ok()?)?;
     let length = header.length.checked_add(u32::try_from(NO_RFC7540_PRIORITIES.len()).ok()?)?;
     let header = Http2FrameHeader { length, ..header };
-    let frame = [&header.to_bytes()[..], payload, &NO_RFC7540_PRIORITIES].concat();
+    let frame = [&header.header_bytes()[..], payload, &NO_RFC7540_PRIORITIES].concat();
     Some((frame, FRAME_HEADER_LEN + payload.len()))
 }
 

@@ -50,7 +50,7 @@ impl UnreadFrames {
 
     /// Counts frames on `stream` that need `bytes` beside their payload, unless the stream is no longer read: h2 drops
     /// its frames.
-    pub(super) fn count_received(&self, stream: u32, bytes: u64) {
+    pub(super) fn count_unread_frames(&self, stream: u32, bytes: u64) {
         let mut streams = self.streams.borrow_mut();
         if stream > self.last_stream.get() || streams.contains_key(&stream) {
             let unread = streams.entry(stream).or_default();
@@ -60,7 +60,7 @@ impl UnreadFrames {
     }
 
     /// Ready while the connection may be read. The task is woken once it may be again.
-    pub(super) fn poll_may_read(&self, cx: &Context<'_>) -> Poll<()> {
+    pub(super) fn poll_unread_room(&self, cx: &Context<'_>) -> Poll<()> {
         if self.bytes.get() <= self.limit {
             return Poll::Ready(());
         }
@@ -71,7 +71,7 @@ impl UnreadFrames {
     }
 
     /// Accepts `stream`, whose frames count until they are read, or the result is dropped.
-    pub(super) fn accept_stream(self: &Rc<Self>, stream: u32) -> StreamFrames {
+    pub(super) fn account_stream_frames(self: &Rc<Self>, stream: u32) -> StreamFrames {
         let mut streams = self.streams.borrow_mut();
         streams.entry(stream).or_default().is_accepted = true;
         self.accepted.set(self.accepted.get().saturating_add(1));
@@ -79,13 +79,13 @@ impl UnreadFrames {
         if streams.len() > self.accepted.get().saturating_add(MAX_UNACCEPTED) {
             // h2 accepts streams in their order.
             streams.extract_if(|number, unread| *number < stream && !unread.is_accepted).for_each(|(_, unread)| {
-                self.release(unread.bytes);
+                self.release_frame_bytes(unread.bytes);
             });
         }
         StreamFrames { frames: Rc::clone(self), stream }
     }
 
-    fn release(&self, bytes: u64) {
+    fn release_frame_bytes(&self, bytes: u64) {
         self.bytes.set(self.bytes.get().saturating_sub(bytes));
         if self.bytes.get() <= self.limit
             && let Some(reader) = self.reader.take()
@@ -104,14 +104,14 @@ pub(super) struct StreamFrames {
 
 impl StreamFrames {
     /// Counts a frame that was read, which needed `bytes` beside its payload.
-    pub(super) fn count_read(&self, bytes: u64) {
+    pub(super) fn count_frame_read(&self, bytes: u64) {
         if bytes > 0
             && let Some(unread) = self.frames.streams.borrow_mut().get_mut(&self.stream)
         {
             // A padded frame was longer than what is read of it.
             let bytes = bytes.min(unread.bytes);
             unread.bytes -= bytes;
-            self.frames.release(bytes);
+            self.frames.release_frame_bytes(bytes);
         }
     }
 }
@@ -120,7 +120,7 @@ impl Drop for StreamFrames {
     fn drop(&mut self) {
         let unread = self.frames.streams.borrow_mut().remove(&self.stream);
         self.frames.accepted.set(self.frames.accepted.get().saturating_sub(1));
-        self.frames.release(unread.map_or(0, |unread| unread.bytes));
+        self.frames.release_frame_bytes(unread.map_or(0, |unread| unread.bytes));
     }
 }
 
@@ -133,22 +133,22 @@ mod tests {
     fn a_connection_is_not_read_while_its_streams_hold_too_many_frames() {
         let metrics = Arc::<TcpMetrics>::default();
         let frames = UnreadFrames::new(1_000, Arc::clone(&metrics));
-        let may_read = || frames.poll_may_read(&Context::from_waker(Waker::noop())).is_ready();
+        let may_read = || frames.poll_unread_room(&Context::from_waker(Waker::noop())).is_ready();
         // Frames may come before their stream is accepted.
-        frames.count_received(1, 600);
-        let one = frames.accept_stream(1);
-        let three = frames.accept_stream(3);
-        frames.count_received(3, 400);
+        frames.count_unread_frames(1, 600);
+        let one = frames.account_stream_frames(1);
+        let three = frames.account_stream_frames(3);
+        frames.count_unread_frames(3, 400);
         assert!(may_read());
-        frames.count_received(3, 1);
+        frames.count_unread_frames(3, 1);
         assert!(!may_read() && !may_read());
         assert_eq!(metrics.limit_unread_frames.get(), 1);
-        three.count_read(1);
+        three.count_frame_read(1);
         assert!(may_read());
         drop(one);
-        frames.count_received(1, 5_000);
+        frames.count_unread_frames(1, 5_000);
         assert!(may_read(), "a stream that was dropped holds nothing");
-        frames.count_received(3, 601);
+        frames.count_unread_frames(3, 601);
         assert!(!may_read());
         drop(three);
         assert!(may_read());
@@ -158,10 +158,10 @@ mod tests {
     #[test]
     fn streams_that_h2_rejects_are_forgotten() {
         let frames = UnreadFrames::new(1_000, Arc::default());
-        (0..200).for_each(|number| frames.count_received(2 * number + 1, 200));
-        assert!(frames.poll_may_read(&Context::from_waker(Waker::noop())).is_pending());
-        let _accepted = frames.accept_stream(401);
-        assert!(frames.poll_may_read(&Context::from_waker(Waker::noop())).is_ready());
+        (0..200).for_each(|number| frames.count_unread_frames(2 * number + 1, 200));
+        assert!(frames.poll_unread_room(&Context::from_waker(Waker::noop())).is_pending());
+        let _accepted = frames.account_stream_frames(401);
+        assert!(frames.poll_unread_room(&Context::from_waker(Waker::noop())).is_ready());
         assert_eq!(frames.streams.borrow().len(), 1);
     }
 }

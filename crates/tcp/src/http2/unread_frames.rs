@@ -2,6 +2,7 @@
 //! bytes, but h2 needs memory for each frame. Beyond the bound the connection is not read.
 
 use crate::tcp_metrics::TcpMetrics;
+use litequic_resources::receive::ReceiveAccount;
 use std::{
     cell::{Cell, RefCell},
     collections::HashMap,
@@ -25,6 +26,8 @@ pub(super) struct UnreadFrames {
     /// Last stream that was accepted: only a later one may have frames before it is accepted.
     last_stream: Cell<u32>,
     reader: RefCell<Option<Waker>>,
+    /// Account of the connection, which counts these bytes beside those of bodies.
+    account: ReceiveAccount,
     metrics: Arc<TcpMetrics>,
 }
 
@@ -36,7 +39,7 @@ struct UnreadStream {
 
 impl UnreadFrames {
     /// Unread frames that may need `limit` bytes beside their payload.
-    pub(super) fn new(limit: u64, metrics: Arc<TcpMetrics>) -> Rc<Self> {
+    pub(super) fn new(limit: u64, account: ReceiveAccount, metrics: Arc<TcpMetrics>) -> Rc<Self> {
         Rc::new(Self {
             bytes: Cell::new(0),
             limit,
@@ -44,6 +47,7 @@ impl UnreadFrames {
             accepted: Cell::new(0),
             last_stream: Cell::new(0),
             reader: RefCell::default(),
+            account,
             metrics,
         })
     }
@@ -56,6 +60,7 @@ impl UnreadFrames {
             let unread = streams.entry(stream).or_default();
             unread.bytes = unread.bytes.saturating_add(bytes);
             self.bytes.set(self.bytes.get().saturating_add(bytes));
+            self.account.on_received(bytes);
         }
     }
 
@@ -87,6 +92,7 @@ impl UnreadFrames {
 
     fn release_frame_bytes(&self, bytes: u64) {
         self.bytes.set(self.bytes.get().saturating_sub(bytes));
+        self.account.count_taken(bytes);
         if self.bytes.get() <= self.limit
             && let Some(reader) = self.reader.take()
         {
@@ -127,12 +133,17 @@ impl Drop for StreamFrames {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::task::Waker;
+    use litequic_resources::receive::ReceiveBudget;
+
+    fn unread(metrics: Arc<TcpMetrics>) -> Rc<UnreadFrames> {
+        let grant = ReceiveBudget::new(1 << 20, 1 << 20).grant_window(1 << 20, None);
+        UnreadFrames::new(1_000, grant.clone_account(), metrics)
+    }
 
     #[test]
     fn a_connection_is_not_read_while_its_streams_hold_too_many_frames() {
         let metrics = Arc::<TcpMetrics>::default();
-        let frames = UnreadFrames::new(1_000, Arc::clone(&metrics));
+        let frames = unread(Arc::clone(&metrics));
         let may_read = || frames.poll_unread_room(&Context::from_waker(Waker::noop())).is_ready();
         // Frames may come before their stream is accepted.
         frames.count_unread_frames(1, 600);
@@ -157,7 +168,7 @@ mod tests {
 
     #[test]
     fn streams_that_h2_rejects_are_forgotten() {
-        let frames = UnreadFrames::new(1_000, Arc::default());
+        let frames = unread(Arc::default());
         (0..200).for_each(|number| frames.count_unread_frames(2 * number + 1, 200));
         assert!(frames.poll_unread_room(&Context::from_waker(Waker::noop())).is_pending());
         let _accepted = frames.account_stream_frames(401);

@@ -124,7 +124,8 @@ keys! {
         // The default of nginx' `client_body_buffer_size` on 64-bit machines.
         /// Bytes of a request's body that are read before the request gets a connection: a body whose Content-Length is
         /// not larger is read whole, and of any other body the first bytes. So a slow client occupies no connection
-        /// until it has sent something. 0 disables this. Of a streaming call (gRPC, Connect) only what has come is read.
+        /// until it has sent something. 0 disables this. Of a streaming call (gRPC, Connect) only what has come is
+        /// read.
         request_buffer: u64 = 16 * 1024, fixed_value(), no_key;
 
         // Less than nginx' keepalive_timeout of 75 s and Go's 90 s, so that litequic closes first.

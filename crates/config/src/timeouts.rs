@@ -70,8 +70,9 @@ keys! {
 
         // The proposal of HAProxy's manual: applications that depend on a tunnel send pings within minutes, and an idle
         // one has gone unnoticed for long enough.
-        /// A tunnel (WebSocket and other upgrades) is reset at both ends after this time without a byte. A streaming call
-        /// (gRPC, Connect) ends after the same time, in place of `request_body`, `response_header` and `response_body`.
+        /// A tunnel (WebSocket and other upgrades) is reset at both ends after this time without a byte. A streaming
+        /// call (gRPC, Connect) ends after the same time, which applies in place of `request_body`, `response_header`
+        /// and `response_body`.
         tunnel: Duration = Duration::from_secs(3600), duration_kind(TIMEOUT_RANGE), counted;
 
         // HAProxy's client-fin and server-fin: the end of one side means that the application is done, and the other

@@ -97,8 +97,8 @@ impl Http3Lifecycle {
         self.state.borrow_mut().cancelled.take_tokens(1, Instant::now())
     }
 
-    /// Counts small DATA frames. Ready at once, or after too many once the connection's streams may be read again. Cancel
-    /// safe.
+    /// Counts small DATA frames. Ready at once, or after too many once the connection's streams may be read again.
+    /// Cancel safe.
     pub(super) fn poll_small_frames(&self, count: u32, timer: &mut DeadlineTimer, cx: &mut Context<'_>) -> Poll<()> {
         let throttle = &mut self.state.borrow_mut().small_frames;
         if throttle.count_things(count) {

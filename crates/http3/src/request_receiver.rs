@@ -216,7 +216,7 @@ impl RequestBody {
     }
 
     /// Returns the body for the handler, which may stop the client's deadline.
-    pub(super) fn into_body(mut self) -> litequic_exchange::Body {
+    pub(super) fn into_handler_body(mut self) -> litequic_exchange::Body {
         let switch = self.deadline.as_mut().map(ClientDeadline::add_switch).unwrap_or_default();
         litequic_exchange::Body::from_upload(switch, self)
     }

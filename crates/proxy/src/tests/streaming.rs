@@ -42,7 +42,7 @@ async fn open(setup: &Setup, script: &Script, content_type: &'static str, timeou
 
 /// Status of gRPC in a header or trailers.
 fn grpc_status(fields: impl Into<Fields>) -> Option<u32> {
-    grpc::read_status(&fields.into())
+    grpc::read_grpc_status(&fields.into())
 }
 
 async fn collect(response: Response) -> Result<Collected<Bytes>, BodyError> {
@@ -175,7 +175,7 @@ fn an_error_is_answered_in_the_words_of_the_calls_protocol() {
             assert_eq!((response.status().as_u16(), status), expected, "{content_type}");
             assert_eq!(proxy_status(&response), "error=connection_refused");
         }
-        let counted = setup.metrics.grpc_responses.count_of(14);
+        let counted = setup.metrics.grpc_responses.responses_with_status(14);
         assert_eq!(counted, 2);
     });
 }
@@ -195,7 +195,7 @@ fn statuses_in_headers_and_trailers_are_counted() {
             peer.until("0\r\n\r\n").await;
             peer.say(&answer).await;
             collect(sent.await.unwrap().unwrap()).await.unwrap();
-            assert_eq!(setup.metrics.grpc_responses.count_of(status), 1, "{answer}");
+            assert_eq!(setup.metrics.grpc_responses.responses_with_status(status), 1, "{answer}");
         }
     });
 }

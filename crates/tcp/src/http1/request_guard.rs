@@ -101,7 +101,7 @@ struct PieceLimit {
 impl PieceLimit {
     /// Counts `read` bytes that arrived at once, with `chunks` small chunks. A short read counts only if it follows
     /// another, as each write of a fast client may end in a short record. Returns whether a pause begins.
-    fn count_piece(&mut self, read: usize, chunks: u32) -> bool {
+    fn count_small_pieces(&mut self, read: usize, chunks: u32) -> bool {
         let short = (read as u64) < SMALL_CHUNK;
         let again = std::mem::replace(&mut self.short, short) && short;
         self.throttle.count_things(chunks.max(u32::from(again)))
@@ -137,7 +137,7 @@ impl<S> RequestGuardStream<S> {
     /// Counts a piece of a body: after too many small ones nothing is read for a while.
     fn count_piece(&mut self, read: usize) {
         let chunks = std::mem::take(&mut self.requests.small);
-        if self.pieces.count_piece(read, chunks) {
+        if self.pieces.count_small_pieces(read, chunks) {
             self.pipeline.metrics.shared.limit_small_frames.increment();
         }
     }

@@ -65,7 +65,7 @@ impl Body for Http2IncomingBody {
                     // An error means that the stream is gone.
                     let _ = self.stream.flow_control().release_capacity(data.len());
                     self.taken.count_body_bytes(bytes);
-                    self.frames.count_read(data_frame_overhead(data.len()));
+                    self.frames.count_frame_read(data_frame_overhead(data.len()));
                     self.left = self.left.map(|left| left.saturating_sub(bytes));
                     return Poll::Ready(Some(Ok(Frame::data(data))));
                 }

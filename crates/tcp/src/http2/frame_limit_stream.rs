@@ -111,7 +111,7 @@ impl<S: AsyncRead + Unpin, T: Fn(FrameNotice) + Unpin> AsyncRead for FrameLimitS
             return Poll::Pending;
         }
         let this = &mut *self;
-        ready!(this.unread.poll_may_read(cx));
+        ready!(this.unread.poll_unread_room(cx));
         ready!(this.small_frames.poll_pause(&mut this.pause, cx));
         let before = out.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, out);
@@ -126,7 +126,7 @@ impl<S: AsyncRead + Unpin, T: Fn(FrameNotice) + Unpin> AsyncRead for FrameLimitS
             return Poll::Pending;
         }
         let this = &mut *self;
-        this.frames.take_overheads().for_each(|(stream, bytes)| this.unread.count_received(stream, bytes));
+        this.frames.take_overheads().for_each(|(stream, bytes)| this.unread.count_unread_frames(stream, bytes));
         if this.small_frames.count_things(this.frames.take_small_frames()) {
             (this.notify)(FrameNotice::Slowed);
         }

@@ -46,7 +46,7 @@ pub(crate) async fn serve_http2<H: Handler>(
     }
     let grant = receive.grant_window(window, connection.admitted.entry.client_source().own_network());
     let stream_window = u32::try_from(limits.stream_receive_window(window)).unwrap_or(u32::MAX);
-    let unread = UnreadFrames::new(window, Arc::clone(metrics));
+    let unread = UnreadFrames::new(window, grant.clone_account(), Arc::clone(metrics));
     let window = u32::try_from(window).unwrap_or(u32::MAX).clamp(*WINDOW_RANGE.start(), *WINDOW_RANGE.end());
     connection.account_received(grant.clone_account());
     let (mut frames, heads) = (FrameCounter::new(limits.max_control_frames), Rc::<Cell<_>>::default());

@@ -83,7 +83,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http2StreamAcceptor<S> {
                     let count = REQUEST_COST.saturating_add(request.headers().len() as u64);
                     let (fields, connection) = (Rc::clone(&self.fields), Rc::clone(connection));
                     let (account, tasks) = (self.account.clone(), Rc::downgrade(&self.tasks));
-                    let frames = self.unread.accept_stream(stream);
+                    let frames = self.unread.account_stream_frames(stream);
                     self.fields.set(self.fields.get().saturating_add(count));
                     // Boxed inside the task: a large task would be copied several times on its way to the runtime.
                     self.tasks.spawn_task(async move {

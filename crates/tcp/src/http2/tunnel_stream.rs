@@ -40,7 +40,7 @@ impl AsyncRead for Http2TunnelStream {
             match ready!(self.receive.poll_data(cx)) {
                 Some(data) => {
                     self.ahead = data.map_err(|error| reset_error(&error))?;
-                    self.frames.count_read(data_frame_overhead(self.ahead.len()));
+                    self.frames.count_frame_read(data_frame_overhead(self.ahead.len()));
                 }
                 None => return Poll::Ready(Ok(())),
             }

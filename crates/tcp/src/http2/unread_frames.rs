@@ -2,6 +2,7 @@
 //! bytes, but h2 needs memory for each frame. Beyond the bound the connection is not read.
 
 use crate::tcp_metrics::TcpMetrics;
+use litequic_resources::receive::ReceiveAccount;
 use std::{
     cell::{Cell, RefCell},
     collections::HashMap,
@@ -25,6 +26,8 @@ pub(super) struct UnreadFrames {
     /// Last stream that was accepted: only a later one may have frames before it is accepted.
     last_stream: Cell<u32>,
     reader: RefCell<Option<Waker>>,
+    /// Account of the connection, which counts these bytes beside those of bodies.
+    account: ReceiveAccount,
     metrics: Arc<TcpMetrics>,
 }
 
@@ -36,7 +39,7 @@ struct UnreadStream {
 
 impl UnreadFrames {
     /// Unread frames that may need `limit` bytes beside their payload.
-    pub(super) fn new(limit: u64, metrics: Arc<TcpMetrics>) -> Rc<Self> {
+    pub(super) fn new(limit: u64, account: ReceiveAccount, metrics: Arc<TcpMetrics>) -> Rc<Self> {
         Rc::new(Self {
             bytes: Cell::new(0),
             limit,
@@ -44,23 +47,25 @@ impl UnreadFrames {
             accepted: Cell::new(0),
             last_stream: Cell::new(0),
             reader: RefCell::default(),
+            account,
             metrics,
         })
     }
 
     /// Counts frames on `stream` that need `bytes` beside their payload, unless the stream is no longer read: h2 drops
     /// its frames.
-    pub(super) fn count_received(&self, stream: u32, bytes: u64) {
+    pub(super) fn count_unread_frames(&self, stream: u32, bytes: u64) {
         let mut streams = self.streams.borrow_mut();
         if stream > self.last_stream.get() || streams.contains_key(&stream) {
             let unread = streams.entry(stream).or_default();
             unread.bytes = unread.bytes.saturating_add(bytes);
             self.bytes.set(self.bytes.get().saturating_add(bytes));
+            self.account.on_received(bytes);
         }
     }
 
     /// Ready while the connection may be read. The task is woken once it may be again.
-    pub(super) fn poll_may_read(&self, cx: &Context<'_>) -> Poll<()> {
+    pub(super) fn poll_unread_room(&self, cx: &Context<'_>) -> Poll<()> {
         if self.bytes.get() <= self.limit {
             return Poll::Ready(());
         }
@@ -71,7 +76,7 @@ impl UnreadFrames {
     }
 
     /// Accepts `stream`, whose frames count until they are read, or the result is dropped.
-    pub(super) fn accept_stream(self: &Rc<Self>, stream: u32) -> StreamFrames {
+    pub(super) fn account_stream_frames(self: &Rc<Self>, stream: u32) -> StreamFrames {
         let mut streams = self.streams.borrow_mut();
         streams.entry(stream).or_default().is_accepted = true;
         self.accepted.set(self.accepted.get().saturating_add(1));
@@ -79,14 +84,15 @@ impl UnreadFrames {
         if streams.len() > self.accepted.get().saturating_add(MAX_UNACCEPTED) {
             // h2 accepts streams in their order.
             streams.extract_if(|number, unread| *number < stream && !unread.is_accepted).for_each(|(_, unread)| {
-                self.release(unread.bytes);
+                self.release_frame_bytes(unread.bytes);
             });
         }
         StreamFrames { frames: Rc::clone(self), stream }
     }
 
-    fn release(&self, bytes: u64) {
+    fn release_frame_bytes(&self, bytes: u64) {
         self.bytes.set(self.bytes.get().saturating_sub(bytes));
+        self.account.count_taken(bytes);
         if self.bytes.get() <= self.limit
             && let Some(reader) = self.reader.take()
         {
@@ -104,14 +110,14 @@ pub(super) struct StreamFrames {
 
 impl StreamFrames {
     /// Counts a frame that was read, which needed `bytes` beside its payload.
-    pub(super) fn count_read(&self, bytes: u64) {
+    pub(super) fn count_frame_read(&self, bytes: u64) {
         if bytes > 0
             && let Some(unread) = self.frames.streams.borrow_mut().get_mut(&self.stream)
         {
             // A padded frame was longer than what is read of it.
             let bytes = bytes.min(unread.bytes);
             unread.bytes -= bytes;
-            self.frames.release(bytes);
+            self.frames.release_frame_bytes(bytes);
         }
     }
 }
@@ -120,35 +126,40 @@ impl Drop for StreamFrames {
     fn drop(&mut self) {
         let unread = self.frames.streams.borrow_mut().remove(&self.stream);
         self.frames.accepted.set(self.frames.accepted.get().saturating_sub(1));
-        self.frames.release(unread.map_or(0, |unread| unread.bytes));
+        self.frames.release_frame_bytes(unread.map_or(0, |unread| unread.bytes));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::task::Waker;
+    use litequic_resources::receive::ReceiveBudget;
+
+    fn unread(metrics: Arc<TcpMetrics>) -> Rc<UnreadFrames> {
+        let grant = ReceiveBudget::new(1 << 20, 1 << 20).grant_window(1 << 20, None);
+        UnreadFrames::new(1_000, grant.clone_account(), metrics)
+    }
 
     #[test]
     fn a_connection_is_not_read_while_its_streams_hold_too_many_frames() {
         let metrics = Arc::<TcpMetrics>::default();
-        let frames = UnreadFrames::new(1_000, Arc::clone(&metrics));
-        let may_read = || frames.poll_may_read(&Context::from_waker(Waker::noop())).is_ready();
+        let frames = unread(Arc::clone(&metrics));
+        let may_read = || frames.poll_unread_room(&Context::from_waker(Waker::noop())).is_ready();
         // Frames may come before their stream is accepted.
-        frames.count_received(1, 600);
-        let one = frames.accept_stream(1);
-        let three = frames.accept_stream(3);
-        frames.count_received(3, 400);
+        frames.count_unread_frames(1, 600);
+        let one = frames.account_stream_frames(1);
+        let three = frames.account_stream_frames(3);
+        frames.count_unread_frames(3, 400);
         assert!(may_read());
-        frames.count_received(3, 1);
+        frames.count_unread_frames(3, 1);
         assert!(!may_read() && !may_read());
         assert_eq!(metrics.limit_unread_frames.get(), 1);
-        three.count_read(1);
+        three.count_frame_read(1);
         assert!(may_read());
         drop(one);
-        frames.count_received(1, 5_000);
+        frames.count_unread_frames(1, 5_000);
         assert!(may_read(), "a stream that was dropped holds nothing");
-        frames.count_received(3, 601);
+        frames.count_unread_frames(3, 601);
         assert!(!may_read());
         drop(three);
         assert!(may_read());
@@ -157,11 +168,11 @@ mod tests {
 
     #[test]
     fn streams_that_h2_rejects_are_forgotten() {
-        let frames = UnreadFrames::new(1_000, Arc::default());
-        (0..200).for_each(|number| frames.count_received(2 * number + 1, 200));
-        assert!(frames.poll_may_read(&Context::from_waker(Waker::noop())).is_pending());
-        let _accepted = frames.accept_stream(401);
-        assert!(frames.poll_may_read(&Context::from_waker(Waker::noop())).is_ready());
+        let frames = unread(Arc::default());
+        (0..200).for_each(|number| frames.count_unread_frames(2 * number + 1, 200));
+        assert!(frames.poll_unread_room(&Context::from_waker(Waker::noop())).is_pending());
+        let _accepted = frames.account_stream_frames(401);
+        assert!(frames.poll_unread_room(&Context::from_waker(Waker::noop())).is_ready());
         assert_eq!(frames.streams.borrow().len(), 1);
     }
 }

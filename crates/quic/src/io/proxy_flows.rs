@@ -7,7 +7,7 @@
 
 use litequic_net::datagram::NetworkPath;
 use std::{
-    collections::{HashMap, hash_map::Entry},
+    collections::HashMap,
     hash::{BuildHasher, RandomState},
     net::SocketAddr,
     sync::{Mutex, MutexGuard, PoisonError},
@@ -16,7 +16,7 @@ use std::{
 
 /// Shards of the table: workers rarely wait for each other.
 const SHARDS: usize = 64;
-/// Flows of a shard: 65,536 in all, some 8 MiB.
+/// Flows of a shard: 65,536 in all, of 17 MiB at most.
 const MAX_SHARD_FLOWS: usize = 1024;
 
 /// Addresses of both ends of a flow.
@@ -36,6 +36,14 @@ struct ProxyFlow {
     client: Option<SocketAddr>,
     /// Time of the last datagram in either direction.
     last: Instant,
+    /// The load balancer forgets the flow after this time without a datagram.
+    timeout: Duration,
+}
+
+impl ProxyFlow {
+    fn is_alive(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.last) <= self.timeout
+    }
 }
 
 /// Reason for which a datagram is dropped.
@@ -67,9 +75,8 @@ impl ProxyFlows {
         now: Instant,
     ) -> Result<SocketAddr, RefusedHeader> {
         let (mut shard, key) = self.lock_shard(path).ok_or(RefusedHeader::Full)?;
-        let is_alive = |flow: &ProxyFlow| now.saturating_duration_since(flow.last) <= timeout;
-        if let Some(flow) = shard.get_mut(&key).filter(|flow| is_alive(flow)) {
-            flow.last = now;
+        if let Some(flow) = shard.get_mut(&key).filter(|flow| flow.is_alive(now)) {
+            (flow.last, flow.timeout) = (now, timeout);
             if named.is_some_and(|named| flow.client != Some(named)) {
                 flow.client = None;
             }
@@ -77,21 +84,21 @@ impl ProxyFlows {
         }
         let client = named.ok_or(RefusedHeader::Missing)?;
         if shard.len() >= MAX_SHARD_FLOWS {
-            shard.retain(|_, flow| is_alive(flow));
+            shard.retain(|_, flow| flow.is_alive(now));
         }
         if shard.len() >= MAX_SHARD_FLOWS && !shard.contains_key(&key) {
             return Err(RefusedHeader::Full);
         }
-        shard.insert(key, ProxyFlow { client: Some(client), last: now });
+        shard.insert(key, ProxyFlow { client: Some(client), last: now, timeout });
         Ok(client)
     }
 
     /// Records a message that is sent on `path`.
     pub(super) fn record_sent(&self, path: &NetworkPath, now: Instant) {
         if let Some((mut shard, key)) = self.lock_shard(path)
-            && let Entry::Occupied(mut flow) = shard.entry(key)
+            && let Some(flow) = shard.get_mut(&key).filter(|flow| flow.is_alive(now))
         {
-            flow.get_mut().last = now;
+            flow.last = now;
         }
     }
 
@@ -129,7 +136,7 @@ mod tests {
         let add = |port: u16, now| flows.flow_client(&path(port), Some(client(1)), TIMEOUT, now);
         let full = (0..u16::MAX).filter(|port| add(*port, now) == Err(RefusedHeader::Full)).count();
         let held = || flows.shards.iter().map(|shard| shard.lock().unwrap().len()).sum::<usize>();
-        assert!(full > 0 && held() + full == u16::MAX.into(), "{full}");
+        assert!(full > 0 && held() + full == usize::from(u16::MAX), "{full}");
         assert!(flows.shards.iter().all(|shard| shard.lock().unwrap().len() <= MAX_SHARD_FLOWS));
         let later = now + TIMEOUT + Duration::from_secs(1);
         assert!((0..u16::MAX).all(|port| port % 2 == 1 || add(port, later).is_ok()));

@@ -6,7 +6,7 @@ use super::{acme_files, collector_tls, descriptors, origin_tls, replica::own_rep
 use litequic_admin::{Token, TokenError};
 use litequic_config::{
     self as config, AccessTarget, Config, ConfigFaults, ConfigWarning, FaultCollector, HeaderRules, ParsedConfig,
-    RouteTarget, Template,
+    ProxyProtocolUdp, RouteTarget, Template,
 };
 use litequic_proxy::{Pages, RoutingFiles};
 use litequic_quic::{Secrets, ServerIdKey};
@@ -63,6 +63,7 @@ pub fn load_files(draft: ParsedConfig) -> Result<LoadedConfig, ConfigFaults> {
         check_access_log(&config, &mut findings);
         check_unix_sockets(&config, &mut findings);
         warn_ambiguous_routes(&config, &mut findings);
+        warn_named_addresses(&config, &mut findings);
         warn_foreign_variables(&config, &mut findings);
         descriptors::warn_unreachable_keys(&config, &mut findings);
         let routing = RoutingFiles { pages: pages?, tls: tls?, users: users? };
@@ -204,6 +205,22 @@ fn warn_ambiguous_routes(config: &Config, findings: &mut FaultCollector) {
              such as with a slash at its end: use path_prefix"
         );
         findings.add_warning(&format!("routes[{first}].path"), problem);
+    }
+}
+
+/// Warns of routes whose access depends on addresses that clients behind a load balancer may forge.
+fn warn_named_addresses(config: &Config, findings: &mut FaultCollector) {
+    if config.listen.proxy_protocol_udp != ProxyProtocolUdp::First {
+        return;
+    }
+    for (n, route) in config.routes.iter().enumerate() {
+        for key in [route.allow.as_ref().map(|_| "allow"), (!route.deny.is_empty()).then_some("deny")] {
+            if let Some(key) = key {
+                let problem = "depends on the client's address, which a client may choose behind a load balancer with \
+                               listen.proxy_protocol_udp = \"first\"";
+                findings.add_warning(&format!("routes[{n}].{key}"), problem);
+            }
+        }
     }
 }
 

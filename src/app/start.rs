@@ -29,7 +29,7 @@ use litequic_base::lifecycle::{Lifecycle, PhaseWatch, ProcessPhase};
 use litequic_config::{Config, Limits};
 use litequic_exchange::{AdvertisedPort, Handler};
 use litequic_proxy::{self as proxy, Pages, Proxy, RoutingFiles};
-use litequic_quic::{EndpointParts, SourceLimits, WorkerIndex};
+use litequic_quic::{EndpointParts, ProxyFlows, SourceLimits, WorkerIndex};
 use litequic_resources::{memory::MemoryGauge, receive::ReceiveBudget};
 use litequic_telemetry::{Heartbeat, access_log::AccessLogger, traces::Tracing};
 use litequic_tls::{self as tls, CertificateRequester, CertificateResolver, CertificateStore, ServerTls, TcpTls};
@@ -154,6 +154,7 @@ impl<'c> PreparedStart<'c> {
             oldest: (0..self.count).map(|_| Arc::default()).collect(),
             requests: Vec::new(),
             gauge: self.options.memory.clone().unwrap_or_default(),
+            flows: Arc::default(),
             prepared: self,
         })
     }
@@ -179,6 +180,7 @@ pub(super) struct BoundStart<'c> {
     /// Queues of the workers that have started, by index.
     requests: Vec<WorkerRequestSender>,
     gauge: MemoryGauge,
+    flows: Arc<ProxyFlows>,
 }
 
 impl BoundStart<'_> {
@@ -282,7 +284,7 @@ impl BoundStart<'_> {
 
     /// Inputs of worker `index`.
     fn worker_parts(&mut self, index: usize) -> io::Result<Option<worker::WorkerParts>> {
-        let Self { prepared, sockets, addresses, lifecycle, heartbeats, oldest, requests, gauge, .. } = self;
+        let Self { prepared, sockets, addresses, lifecycle, heartbeats, oldest, requests, gauge, flows, .. } = self;
         let (asking, mailbox) = Mailbox::new();
         requests.push(asking);
         let PreparedStart { config, beginning, count, resolver, metrics, access, in_force, tls, tcp_tls, .. } =
@@ -318,6 +320,7 @@ impl BoundStart<'_> {
                 sources: SourceLimits::default(),
                 pressure: gauge.subscribe_pressure(),
                 denied: Arc::clone(&in_force.denial.list),
+                flows: Arc::clone(flows),
                 watch: lifecycle.watch_phase(),
             },
             metrics: counters.clone(),

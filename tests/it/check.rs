@@ -176,6 +176,21 @@ fn variables_of_other_programs_have_a_warning() {
 }
 
 #[test]
+fn access_rules_that_a_clients_own_header_could_meet_have_a_warning() {
+    let keys = |mode: &str| {
+        format!(
+            "listen.proxy_protocol_from = \"192.0.2.1\"\nlisten.proxy_protocol_udp = \"{mode}\"\n\
+             [[routes]]\norigin = \"origin\"\nallow = \"192.0.2.0/24\""
+        )
+    };
+    let problem = "warning: routes[0].allow = \"192.0.2.0/24\": depends on the client's address, which a client may choose behind a load \
+                   balancer with listen.proxy_protocol_udp = \"first\"";
+    let first = warnings(&format!("timeouts.proxy_flow = \"2m\"\n{}", keys("first")));
+    assert_eq!(first, [format!("6:9: {problem}")]);
+    assert_eq!(warnings(&keys("every")), [""; 0]);
+}
+
+#[test]
 fn an_access_log_path_such_as_off_gets_a_warning() {
     for word in ["syslog", "off", "none", "journal"] {
         let expected = format!(

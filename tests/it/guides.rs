@@ -16,6 +16,7 @@ mod origin_tls;
 mod passwords;
 mod php;
 mod recording;
+mod rpc;
 mod security_headers;
 mod signing_in;
 mod tunnels;

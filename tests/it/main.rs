@@ -34,6 +34,7 @@ mod fields;
 mod firefox;
 mod floods;
 mod get;
+mod grpc;
 mod guides;
 mod hostile_origins;
 mod hybrid;

@@ -10,7 +10,7 @@ mod http2;
 mod interim;
 mod life;
 mod memory;
-mod pieces;
+pub(crate) mod pieces;
 mod pipelined;
 pub(crate) mod priorities;
 mod records;

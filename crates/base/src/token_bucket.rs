@@ -48,6 +48,11 @@ impl TokenBucket {
         full_at.saturating_duration_since(now) <= self.burst
     }
 
+    /// Time at which the bucket has paid its debt, in the past without one; `None` if no token was ever taken.
+    pub fn debt_end(&self) -> Option<Instant> {
+        self.full_at.and_then(|at| at.checked_sub(self.burst))
+    }
+
     /// Takes a token if the bucket has one, and returns whether it had; leaves no debt.
     pub fn try_take_token(&mut self, now: Instant) -> bool {
         let mut taken = *self;

@@ -43,8 +43,10 @@ keys! {
         proxy_protocol_from: Vec<Network> = Vec::new(), list_key(network_kind(), 0..=MAX_NETWORKS);
 
         /// Whether datagrams from `proxy_protocol_from` begin with a PROXY protocol header of version 2, which has the
-        /// client's address: with `"every"` each datagram, and one without a valid header is dropped. Datagrams of
-        /// other networks never have one.
+        /// client's address: with `"every"` each datagram, and one without a valid header is dropped; with `"first"`
+        /// the first of a flow, which is known until it is silent for `timeouts.proxy_flow`. With `"first"` a client
+        /// can name another address if the first datagram of its flow is lost, or if that timeout is shorter than
+        /// the load balancer's: let no `allow` or `deny` depend on it. Datagrams of other networks never have one.
         proxy_protocol_udp: ProxyProtocolUdp = ProxyProtocolUdp::Off, one_of(ProxyProtocolUdp::NAMES), restart,
             counted_by("litequic_udp_proxy_headers_total");
 
@@ -129,11 +131,13 @@ pub enum ProxyProtocolUdp {
     Off,
     /// Each one.
     Every,
+    /// The first one of a flow.
+    First,
 }
 
 impl ProxyProtocolUdp {
     /// Values by their names in the configuration.
-    pub const NAMES: &[(&str, Self)] = &[("off", Self::Off), ("every", Self::Every)];
+    pub const NAMES: &[(&str, Self)] = &[("off", Self::Off), ("every", Self::Every), ("first", Self::First)];
 
     /// Whether datagrams may have such a header.
     pub fn has_headers(self) -> bool {

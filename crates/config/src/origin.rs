@@ -124,7 +124,8 @@ keys! {
         // The default of nginx' `client_body_buffer_size` on 64-bit machines.
         /// Bytes of a request's body that are read before the request gets a connection: a body whose Content-Length is
         /// not larger is read whole, and of any other body the first bytes. So a slow client occupies no connection
-        /// until it has sent something. 0 disables this.
+        /// until it has sent something. 0 disables this. Of a streaming call (gRPC, Connect) only what has come is
+        /// read.
         request_buffer: u64 = 16 * 1024, fixed_value(), no_key;
 
         // Less than nginx' keepalive_timeout of 75 s and Go's 90 s, so that litequic closes first.
@@ -158,7 +159,7 @@ keys! {
 
         /// Treatment of request fields whose names have `_` or another character than letters, digits and `-`. CGI,
         /// FastCGI, WSGI, Rack and PHP do not distinguish `x_user` from `X-User`. `drop` removes such fields, `reject`
-        /// answers 400, `pass` is for an origin that distinguishes them, or needs such fields.
+        /// answers 400, `pass` is for an origin that distinguishes them, or needs such fields. In gRPC calls they pass.
         ambiguous_fields: AmbiguousFields = AmbiguousFields::default(), one_of(AmbiguousFields::NAMES);
 
         /// Fields of requests that are removed, in each spelling and in trailers, unless a proxy in `trusted_proxies`

@@ -3,7 +3,7 @@
 
 use crate::reading::{
     section::ConfigSection,
-    table::{KeyTable as _, fixed_value, keys},
+    table::{KeyTable as _, fixed_value, keys, optional_key},
     value_kinds::{DAY, TIMEOUT_RANGE, duration_kind, or_none},
 };
 use std::{ops::RangeInclusive, time::Duration};
@@ -60,7 +60,7 @@ keys! {
 
         // Downloads and event streams may take any time.
         /// A request and its response end within this time, or the client gets 504, or a reset once the response has
-        /// begun.
+        /// begun. A gRPC call whose `grpc-timeout` has passed ends, and counts, in the same way.
         request: Option<Duration> = None, or_none(duration_kind(TIMEOUT_RANGE)), counted;
 
         // As long as `response_header`: without a queue, the request would wait as long in the origin (nginx'
@@ -70,7 +70,9 @@ keys! {
 
         // The proposal of HAProxy's manual: applications that depend on a tunnel send pings within minutes, and an idle
         // one has gone unnoticed for long enough.
-        /// A tunnel (WebSocket and other upgrades) is reset at both ends after this time without a byte.
+        /// A tunnel (WebSocket and other upgrades) is reset at both ends after this time without a byte. A streaming
+        /// call (gRPC, Connect) ends after the same time, which applies in place of `request_body`, `response_header`
+        /// and `response_body`.
         tunnel: Duration = Duration::from_secs(3600), duration_kind(TIMEOUT_RANGE), counted;
 
         // HAProxy's client-fin and server-fin: the end of one side means that the application is done, and the other
@@ -78,6 +80,13 @@ keys! {
         /// A tunnel is reset at both ends after this time without a byte, if one side has ended and the other may
         /// still send.
         tunnel_half_closed: Duration = Duration::from_secs(30), fixed_value(), no_key;
+
+        // No default: a wrong value refuses clients, or believes headers that clients wrote.
+        /// The load balancer's own timeout of UDP flows, with `listen.proxy_protocol_udp = "first"`, which requires it:
+        /// nginx' `proxy_timeout`, 30 s with Cloudflare Spectrum and frp. Longer than `timeouts.idle`, or idle clients
+        /// get another flow. A header of a flow that was silent for this time begins another one.
+        proxy_flow: Option<Duration> = None, optional_key(duration_kind(TIMEOUT_RANGE), "none"),
+            counted_by("litequic_udp_proxy_headers_total{result=\"refused\"}");
 
         // Two probe periods of a usual balancer would be 10 s; a sidecar needs no delay. With 0, Ctrl-C is not delayed.
         /// A drain sends its first GOAWAY after this time. `/readyz` fails from the start of the drain.

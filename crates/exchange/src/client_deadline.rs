@@ -177,6 +177,17 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_deadline_that_is_stopped_never_passes() {
+        let mut deadline = ClientDeadline::new(PACE);
+        let switch = deadline.add_switch();
+        let late = tokio::time::timeout(Duration::from_secs(19), poll_fn(|cx| deadline.poll_wait(cx))).await;
+        assert!(late.is_err());
+        switch.stop_deadline();
+        let late = tokio::time::timeout(Duration::from_secs(100_000), poll_fn(|cx| deadline.poll_wait(cx))).await;
+        assert!(late.is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn time_outside_of_waits_does_not_count() {
         let mut deadline = ClientDeadline::new(PACE);
         for _ in 0..19 {

@@ -1,14 +1,17 @@
 //! Tracks one HTTP/3 connection: its phase, its requests, and the rates of its client's suspicious actions.
 
-use super::{
-    error_code::ErrorCode,
-    http3_phase::{Http3End, Http3Event, Http3Phase},
-};
+use super::http3_phase::{Http3End, Http3Event, Http3Phase};
 use crate::http3_metrics::Http3Metrics;
+use litequic_base::timers::{DeadlineTimer, Throttle};
 use litequic_base::token_bucket::TokenBucket;
 use litequic_config::Limits;
 use litequic_exchange::RequestEnd;
-use std::{cell::RefCell, sync::Arc, time::Instant};
+use std::{
+    cell::RefCell,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Instant,
+};
 
 /// Phase and counts of one connection, shared by its task and the tasks of its streams.
 #[derive(Debug)]
@@ -26,7 +29,7 @@ struct Http3LifecycleState {
     next_stream: u64,
     cancelled: TokenBucket,
     /// Rate limit of small DATA frames.
-    small_frames: TokenBucket,
+    small_frames: Throttle,
 }
 
 impl Http3Lifecycle {
@@ -37,7 +40,7 @@ impl Http3Lifecycle {
             accepted: 0,
             next_stream: 0,
             cancelled: TokenBucket::new(limits.max_resets),
-            small_frames: TokenBucket::new(limits.max_small_frames),
+            small_frames: Throttle::new(limits.max_small_frames),
         });
         Self { state, metrics }
     }
@@ -94,16 +97,13 @@ impl Http3Lifecycle {
         self.state.borrow_mut().cancelled.take_tokens(1, Instant::now())
     }
 
-    /// Counts small DATA frames.
-    ///
-    /// # Errors
-    ///
-    /// The code that closes the connection, after too many in too short a time.
-    pub(super) fn count_small_frames(&self, count: u32) -> Result<(), ErrorCode> {
-        if count == 0 || self.state.borrow_mut().small_frames.take_tokens(count, Instant::now()) {
-            return Ok(());
+    /// Counts small DATA frames. Ready at once, or after too many once the connection's streams may be read again.
+    /// Cancel safe.
+    pub(super) fn poll_small_frames(&self, count: u32, timer: &mut DeadlineTimer, cx: &mut Context<'_>) -> Poll<()> {
+        let throttle = &mut self.state.borrow_mut().small_frames;
+        if throttle.count_things(count) {
+            self.metrics.shared.limit_small_frames.increment();
         }
-        self.metrics.shared.limit_small_frames.increment();
-        Err(ErrorCode::ExcessiveLoad)
+        throttle.poll_pause(timer, cx)
     }
 }

@@ -12,6 +12,7 @@ use super::{
 use crate::http3_metrics::Http3Metrics;
 use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame, SizeHint};
+use litequic_base::timers::DeadlineTimer;
 use litequic_exchange::{BodyError, ClientDeadline, Fields, MinimumRate, RequestRecord, TimeoutCause};
 use litequic_resources::{connections::TrafficCounter, receive::UploadDetector};
 use s2n_quic::stream::ReceiveStream;
@@ -51,6 +52,8 @@ pub(super) struct RequestReceiver {
     received: u64,
     /// The client has sent the last byte.
     finished: bool,
+    /// Timer of a pause, after too many small frames.
+    pause: DeadlineTimer,
     outcome: Rc<RequestOutcome>,
     life: Rc<Http3Lifecycle>,
     lingering: Rc<LingeringStreams>,
@@ -78,6 +81,7 @@ impl RequestReceiver {
             at: CHUNKS_PER_READ,
             received: 0,
             finished: false,
+            pause: DeadlineTimer::default(),
             outcome,
             life,
             lingering,
@@ -100,7 +104,7 @@ impl RequestReceiver {
                 self.at += 1;
             }
             // Counted once for all bytes that arrived together: chunks are bounded, and so is the cost of reading them.
-            self.life.count_small_frames(self.message.take_small_frames()).map_err(RequestFault::Connection)?;
+            ready!(self.life.poll_small_frames(self.message.take_small_frames(), &mut self.pause, cx));
             if self.finished {
                 self.message.check_end().map_err(RequestFault::from_code)?;
                 return Poll::Ready(Ok(None));
@@ -212,7 +216,7 @@ impl RequestBody {
     }
 
     /// Returns the body for the handler, which may stop the client's deadline.
-    pub(super) fn into_body(mut self) -> litequic_exchange::Body {
+    pub(super) fn into_handler_body(mut self) -> litequic_exchange::Body {
         let switch = self.deadline.as_mut().map(ClientDeadline::add_switch).unwrap_or_default();
         litequic_exchange::Body::from_upload(switch, self)
     }

@@ -249,7 +249,7 @@ async fn read_request<H>(
             Arc::clone(&front.metrics),
             record.clone(),
         )
-        .into_body(),
+        .into_handler_body(),
         Err(RequestFault::TimedOut) => {
             let why = "timed out waiting for the request's body";
             return Err(RefusedRequest::Status(StatusCode::REQUEST_TIMEOUT, why, head.method));

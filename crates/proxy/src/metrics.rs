@@ -390,7 +390,7 @@ pub struct GrpcResponses([Counter; 18]);
 impl GrpcResponses {
     /// Number of responses with `status`.
     #[cfg(test)]
-    pub(crate) fn count_of(&self, status: usize) -> u64 {
+    pub(crate) fn responses_with_status(&self, status: usize) -> u64 {
         self.0[status].get()
     }
 }
@@ -410,7 +410,7 @@ impl Group for GrpcResponses {
 impl ProxyMetrics {
     /// Counts and records the gRPC status in a response's header or trailers, if there is one.
     pub(super) fn record_grpc_status(&self, fields: &Fields, record: &RequestRecord) {
-        let Some(status) = grpc::read_status(fields) else { return };
+        let Some(status) = grpc::read_grpc_status(fields) else { return };
         record.update_facts(|facts| facts.grpc_status = Some(status));
         let GrpcResponses(counters) = &self.grpc_responses;
         if let Some(counter) = counters.get(usize::try_from(status).unwrap_or(usize::MAX).min(counters.len() - 1)) {

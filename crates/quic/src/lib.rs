@@ -53,7 +53,8 @@ pub use identity::{
     ServerIdKeyError, WorkerIndex,
 };
 pub use io::{
-    AckReordering, Arrival, EndpointIo, MAX_OVERTAKEN, MAX_REORDERED_CONNECTIONS, MAX_SMALL_DATAGRAM_LEN, SocketIo,
+    AckReordering, Arrival, EndpointIo, MAX_OVERTAKEN, MAX_REORDERED_CONNECTIONS, MAX_SMALL_DATAGRAM_LEN, ProxyFlows,
+    SocketIo,
 };
 pub use metrics::QuicMetrics;
 pub use qlog::{LogEnd, LogOrder, MAX_CONNECTIONS_LOGGED, MAX_LOG_BYTES};

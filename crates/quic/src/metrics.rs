@@ -51,6 +51,8 @@ metrics! {
         Counter("udp_proxy_headers", "Datagrams from `listen.proxy_protocol_from` with `listen.proxy_protocol_udp`.") {
             udp_proxy_headers_read [result: "read"] "They began with a PROXY protocol header.",
             udp_proxy_headers_refused [result: "refused"] "They had no such header, or a malformed one, and were dropped.",
+            udp_proxy_headers_forged [result: "forged"]
+                "With `\"first\"`: another header of their flow named another client, and they were dropped.",
         }
         Counter("retries_sent", "Retry packets to validate an address.") {
             retries "Many of them are an attack, or `limits.max_connections` is too low.",
@@ -169,6 +171,8 @@ metrics! {
                 "Clients reported DATA_BLOCKED. An upload that is faster than the origin causes it, which is not a \
                  fault.",
             limit_stream_receive_buffer [limit: "stream_receive_buffer"] "STREAM_DATA_BLOCKED.",
+            limit_proxy_flows [limit: "proxy_flows"]
+                "Datagrams that were dropped because 1,024 flows of a 64th of the table were in use.",
             limit_receive_buffer [limit: "worker_receive_buffer"]
                 "New connections that got a smaller window than `limits.connection_receive_buffer`.",
             limit_memory_connections [limit: "memory_connections"]

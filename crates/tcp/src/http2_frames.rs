@@ -1,5 +1,5 @@
-//! Counts the frames of an HTTP/2 connection by kind, from their headers alone (RFC 9113 §4.1). h2 bounds its buffers;
-//! this bounds the rate of frames. Pure.
+//! Counts the frames of an HTTP/2 connection by kind, from their headers alone (RFC 9113 §4.1), so that their rate and
+//! the memory that h2 needs for them are bounded. Pure.
 
 use litequic_base::token_bucket::TokenBucket;
 use litequic_exchange::{
@@ -19,13 +19,16 @@ const MAX_UPDATE_LEN: u32 = 64;
 /// Payload below which a DATA frame counts as small, in bytes.
 const SMALL_DATA_LEN: u32 = 64;
 
-/// A kind of frames of which there were too many.
+/// Memory of a DATA frame in h2, in bytes: a shorter frame needs as much.
+const DATA_FRAME_MEMORY: u32 = 256;
+
+/// Too many frames other than DATA and HEADERS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FrameFlood {
-    /// Frames other than DATA and HEADERS.
-    Control,
-    /// Small DATA frames.
-    Small,
+pub struct FrameFlood;
+
+/// Memory, in bytes, that a DATA frame of `length` bytes needs in h2 beside its payload. An empty frame needs none.
+pub(crate) fn data_frame_overhead(length: usize) -> u64 {
+    if length == 0 { 0 } else { u64::from(DATA_FRAME_MEMORY).saturating_sub(length as u64) }
 }
 
 /// A PRIORITY_UPDATE frame (RFC 9218 §7.1).
@@ -166,7 +169,12 @@ impl SentFrameScanner {
 pub struct FrameCounter {
     headers: FrameHeaderScanner,
     control: TokenBucket,
-    small: TokenBucket,
+    /// Small DATA frames since the last [`FrameCounter::take_small_frames`].
+    small: u32,
+    /// Requests that have begun and whose first DATA frame has not come: that of a short message is no flood.
+    first_frames: u32,
+    /// Streams with DATA frames since the last [`FrameCounter::take_overheads`], and their overhead.
+    overheads: Vec<(u32, u64)>,
     /// Payload bytes of DATA frames since the last [`FrameCounter::take_data_len`], padding included.
     data: u64,
     heads: u32,
@@ -187,13 +195,14 @@ struct PartialPayload {
 }
 
 impl FrameCounter {
-    /// Creates a counter from the preface on, which allows `control` and `small` frames a second.
-    pub fn new(control: u32, small: u32) -> Self {
-        let (control, small) = (TokenBucket::new(control), TokenBucket::new(small));
+    /// Creates a counter from the preface on, which allows `control` frames other than DATA and HEADERS a second.
+    pub fn new(control: u32) -> Self {
         Self {
             headers: FrameHeaderScanner::after_preface(PREFACE.len()),
-            control,
-            small,
+            control: TokenBucket::new(control),
+            small: 0,
+            first_frames: 0,
+            overheads: Vec::new(),
             data: 0,
             heads: 0,
             resets: Vec::new(),
@@ -223,6 +232,17 @@ impl FrameCounter {
         std::mem::take(&mut self.data)
     }
 
+    /// Returns the number of small DATA frames since the last call, but for one of each request.
+    pub fn take_small_frames(&mut self) -> u32 {
+        std::mem::take(&mut self.small)
+    }
+
+    /// Removes the streams with short DATA frames since the last call, and the memory that h2 needs for these frames
+    /// beside their payload, in bytes.
+    pub fn take_overheads(&mut self) -> impl Iterator<Item = (u32, u64)> + '_ {
+        self.overheads.drain(..)
+    }
+
     /// Returns the number of HEADERS frames since the last call.
     pub fn take_head_count(&mut self) -> u32 {
         std::mem::take(&mut self.heads)
@@ -240,17 +260,15 @@ impl FrameCounter {
     /// The [`FrameFlood`] for which the connection is to be closed.
     pub fn count_received_frames(&mut self, bytes: &[u8], now: Instant) -> Result<(), FrameFlood> {
         let mut rest = bytes;
-        let (mut control, mut small) = (0_u32, 0_u32);
+        let mut control = 0_u32;
         self.read_payload(&mut rest);
         while let Some(Http2FrameHeader { length, kind, flags, stream }) = self.headers.next_header(&mut rest) {
             match kind {
-                HEADERS => self.heads = self.heads.saturating_add(1),
-                DATA => {
-                    self.data = self.data.saturating_add(length.into());
-                    if length < SMALL_DATA_LEN {
-                        small = small.saturating_add(1);
-                    }
+                HEADERS => {
+                    self.heads = self.heads.saturating_add(1);
+                    self.first_frames = self.first_frames.saturating_add(1);
                 }
+                DATA => self.count_data_frame(stream, length),
                 _ => control = control.saturating_add(1),
             }
             match kind {
@@ -267,12 +285,25 @@ impl FrameCounter {
             }
         }
         if control > 0 && !self.control.take_tokens(control, now) {
-            return Err(FrameFlood::Control);
-        }
-        if small > 0 && !self.small.take_tokens(small, now) {
-            return Err(FrameFlood::Small);
+            return Err(FrameFlood);
         }
         Ok(())
+    }
+
+    fn count_data_frame(&mut self, stream: u32, length: u32) {
+        self.data = self.data.saturating_add(length.into());
+        if length < SMALL_DATA_LEN {
+            match self.first_frames.checked_sub(1) {
+                Some(left) => self.first_frames = left,
+                None => self.small = self.small.saturating_add(1),
+            }
+        }
+        let overhead = data_frame_overhead(length as usize);
+        match self.overheads.last_mut() {
+            _ if overhead == 0 => {}
+            Some((last, sum)) if *last == stream => *sum = sum.saturating_add(overhead),
+            _ => self.overheads.push((stream, overhead)),
+        }
     }
 
     /// Handles the header of a PRIORITY_UPDATE frame, with the bytes behind it in `rest`.
@@ -344,7 +375,7 @@ mod tests {
         let mut all = PREFACE.to_vec();
         all.extend(frames.iter().flat_map(|(kind, length)| frame_bytes(*kind, 0, 1, *length)));
         // The limits of one frame a second allow ten at once.
-        let mut counted = FrameCounter::new(1, 1);
+        let mut counted = FrameCounter::new(1);
         let now = Instant::now();
         all.chunks(step).try_for_each(|piece| counted.count_received_frames(piece, now))
     }
@@ -354,12 +385,31 @@ mod tests {
         for step in [1, 5, 10_000] {
             for kind in [2, 3, 4, 6, 8, 9, 77] {
                 assert_eq!(read(&[(kind, 8); 10], step), Ok(()), "kind {kind}");
-                assert_eq!(read(&[(kind, 8); 11], step), Err(FrameFlood::Control), "kind {kind}");
+                assert_eq!(read(&[(kind, 8); 11], step), Err(FrameFlood), "kind {kind}");
             }
-            assert_eq!(read(&[(DATA, 63); 10], step), Ok(()));
-            assert_eq!(read(&[(DATA, 0); 11], step), Err(FrameFlood::Small));
-            assert_eq!(read(&vec![(DATA, 64); 100], step), Ok(()));
+            assert_eq!(read(&vec![(DATA, 1); 100], step), Ok(()));
             assert_eq!(read(&vec![(HEADERS, 3); 100], step), Ok(()));
+        }
+    }
+
+    #[test]
+    fn small_data_frames_are_counted_but_for_one_of_each_request() {
+        let mut all = vec![b'P'; PREFACE_LEN];
+        for (kind, stream, length) in
+            [(HEADERS, 1, 9), (DATA, 1, 10), (HEADERS, 3, 9), (DATA, 3, 0), (DATA, 1, 63), (DATA, 1, 0), (DATA, 3, 64)]
+        {
+            all.extend(frame_bytes(kind, 0, stream, length));
+        }
+        all.extend(frame_bytes(DATA, 0, 3, 300));
+        for step in [1, 7, 10_000] {
+            let mut counted = FrameCounter::new(1);
+            let mut overheads = std::collections::BTreeMap::<u32, u64>::new();
+            for piece in all.chunks(step) {
+                counted.count_received_frames(piece, Instant::now()).unwrap();
+                counted.take_overheads().for_each(|(stream, bytes)| *overheads.entry(stream).or_default() += bytes);
+            }
+            assert_eq!((counted.take_small_frames(), counted.take_small_frames()), (2, 0), "{step}");
+            assert_eq!(overheads.into_iter().collect::<Vec<_>>(), [(1, 246 + 193), (3, 192)], "{step}");
         }
     }
 
@@ -416,11 +466,11 @@ mod tests {
             of(7, b""),
         ];
         for step in [1, 3, 7, 1_000] {
-            let mut counted = FrameCounter::new(10, 10).with_priorities();
+            let mut counted = FrameCounter::new(10).with_priorities();
             all.chunks(step).for_each(|piece| counted.count_received_frames(piece, Instant::now()).unwrap());
             assert_eq!((counted.take_priorities().as_slice(), counted.take_head_count()), (&expected[..], 1), "{step}");
             assert_eq!(counted.take_priorities(), []);
-            let mut unread = FrameCounter::new(10, 10);
+            let mut unread = FrameCounter::new(10);
             all.chunks(step).for_each(|piece| unread.count_received_frames(piece, Instant::now()).unwrap());
             assert_eq!((unread.take_priorities(), unread.take_head_count()), (vec![], 1));
         }
@@ -450,7 +500,7 @@ mod tests {
         .concat();
         let of = |stream, urgency| ReceivedPriority::Weight { stream, urgency };
         for step in [1, 3, 7, 1_000] {
-            let mut counted = FrameCounter::new(10, 10).with_priorities();
+            let mut counted = FrameCounter::new(10).with_priorities();
             all.chunks(step).for_each(|piece| counted.count_received_frames(piece, Instant::now()).unwrap());
             assert_eq!(counted.take_priorities(), [of(1, 0), of(3, 3), of(3, 1)], "{step}");
             assert_eq!(counted.take_head_count(), 4);
@@ -460,7 +510,7 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn no_http2_frame_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), step in 1_usize..20) {
-            let mut counted = FrameCounter::new(1, 1).with_priorities();
+            let mut counted = FrameCounter::new(1).with_priorities();
             for piece in bytes.chunks(step) {
                 let _ = counted.count_received_frames(piece, Instant::now());
             }

@@ -92,7 +92,9 @@ impl<H: Handler> TcpConnection<H> {
             return Err(Refusal::new(StatusCode::MISDIRECTED_REQUEST, "this connection does not serve that host"));
         }
         let body = match body {
-            Some(body) => body.into_nonempty(&head.method).await.map_or_else(Body::empty, TcpRequestBody::into_body),
+            Some(body) => {
+                body.into_nonempty(&head.method).await.map_or_else(Body::empty, TcpRequestBody::into_upload_body)
+            }
             None => Body::empty(),
         };
         Ok(Request { head, body })

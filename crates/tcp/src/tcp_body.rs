@@ -108,7 +108,7 @@ impl<I: IncomingBody> TcpRequestBody<I> {
     }
 
     /// Returns the body for the handler, which may stop the client's deadline.
-    pub(super) fn into_body(mut self) -> litequic_exchange::Body {
+    pub(super) fn into_upload_body(mut self) -> litequic_exchange::Body {
         litequic_exchange::Body::from_upload(self.deadline.add_switch(), self)
     }
 

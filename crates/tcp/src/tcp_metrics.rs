@@ -88,8 +88,8 @@ metrics! {
                 "The connection failed, or the client violated HTTP.",
             tcp_closed_stalled [reason: "stalled"] "The client read nothing for `timeouts.send`.",
             tcp_closed_flood [reason: "flood"]
-                "The client cancelled more than 100 requests per second, or sent more than 50,000 frames or 10,000 small \
-                    ones. Over HTTP/1.1 small pieces of a body count as small frames. Or the connection held more than its worker may receive, or the most when memory was short.",
+                "The client cancelled more than 100 requests per second, or sent more than 50,000 frames that carry no \
+                    data, or reached a limit of h2. Or the connection held more than its worker may receive, or the most when memory was short.",
             tcp_closed_evicted [reason: "evicted"]
                 "litequic closed it to make room for another client: `limits.max_connections` was reached, and its \
                  source had the most connections.",
@@ -113,6 +113,12 @@ metrics! {
                  `timeouts.queue`.",
             limit_interim [limit: "interim"]
                 "Interim responses dropped because the client had not read earlier ones.",
+            limit_unread_frames [limit: "unread_frames"]
+                "HTTP/2 connections that were not read for a while, as small DATA frames that were received and not \
+                 passed on needed more memory than their receive window has.",
+            limit_h2 [limit: "h2"]
+                "HTTP/2 connections that ended by a limit of h2 itself, such as 100 empty DATA frames; the log says \
+                 which.",
             limit_client_descriptors [limit: "client_descriptors"]
                 "Connections over TCP that were closed at once, because clients had used their share of the file \
                  descriptors.",

@@ -8,6 +8,8 @@ use tokio::net::UdpSocket;
 
 /// The balancer is one address, and the clients are others.
 const EVERY: &str = "listen.proxy_protocol_from = [\"127.0.0.1\"]\nlisten.proxy_protocol_udp = \"every\"";
+const FIRST: &str = "listen.proxy_protocol_from = [\"127.0.0.1\"]\nlisten.proxy_protocol_udp = \"first\"\n\
+                     timeouts.proxy_flow = \"1m\"";
 /// The clients' address.
 const CLIENT: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 9);
 const OTHER_CLIENT: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 10);
@@ -29,22 +31,37 @@ fn forwarded_for(origin: &Always) -> String {
     seen.lines().rev().find_map(|line| line.strip_prefix("x-forwarded-for: ")).unwrap_or_default().to_owned()
 }
 
-fn headers(litequic: &Litequic) -> [u64; 2] {
-    [
-        litequic.sum(|worker| worker.quic.udp_proxy_headers_read.get()),
-        litequic.sum(|worker| worker.quic.udp_proxy_headers_refused.get()),
-    ]
+/// Headers read, refused and forged.
+fn counts_of(worker: &WorkerMetrics) -> [u64; 3] {
+    let quic = &worker.quic;
+    [&quic.udp_proxy_headers_read, &quic.udp_proxy_headers_refused, &quic.udp_proxy_headers_forged]
+        .map(|count| count.get())
+}
+
+fn headers(litequic: &Litequic) -> [u64; 3] {
+    [0, 1, 2].map(|kind| litequic.sum(|worker| counts_of(worker)[kind]))
 }
 
 #[tokio::test]
 async fn the_client_is_whom_the_datagrams_name_whatever_the_balancers_port() {
+    the_client_is_named(EVERY, |balancer| balancer).await;
+}
+
+#[tokio::test]
+async fn the_first_datagram_of_a_flow_names_the_client() {
+    the_client_is_named(FIRST, Balancer::mark_first).await;
+    // A load balancer may also mark each datagram.
+    the_client_is_named(FIRST, |balancer| balancer).await;
+}
+
+async fn the_client_is_named(keys: &str, mark: fn(Balancer) -> Balancer) {
     let origin = Always::new(Always::EMPTY_200).await;
-    let mut config = configured(origin.address, EVERY);
+    let mut config = configured(origin.address, keys);
     config.listen.workers = WorkerCount::Count(NonZeroU16::new(2).unwrap());
     // Tokens are bound to the client.
     config.limits.retry_handshakes = 0;
     let litequic = Litequic::with_config(&config).await;
-    let balancer = Balancer::with_headers(vec![litequic.address], vec![], header).await;
+    let balancer = mark(Balancer::with_headers(vec![litequic.address], vec![], header).await);
     for _ in 0..16 {
         let client = through(&balancer, CLIENT, &litequic).await;
         assert_eq!(client.get("/").await.status, 200);
@@ -58,8 +75,8 @@ async fn the_client_is_whom_the_datagrams_name_whatever_the_balancers_port() {
     }
     assert!(litequic.sum(|worker| worker.quic.retries.get()) >= 16);
     assert_eq!(litequic.sum(|worker| worker.quic.retry_tokens_refused.get()), 0);
-    let [read, refused] = headers(&litequic);
-    assert!(read > 16 && refused == 0, "{read}, {refused}");
+    let [read, refused, forged] = headers(&litequic);
+    assert!(read > 16 && (refused, forged) == (0, 0), "{read}, {refused}, {forged}");
     litequic.stop().await;
 }
 
@@ -103,15 +120,38 @@ async fn datagrams_of_the_balancer_without_a_header_of_its_own_are_dropped() {
 }
 
 #[tokio::test]
+async fn a_flow_whose_headers_name_two_clients_is_dropped() {
+    let origin = Always::new(Always::EMPTY_200).await;
+    let litequic = started(origin.address, FIRST).await;
+    let flow = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let [client, other] = [CLIENT, OTHER_CLIENT].map(|address| header((address, 1).into()));
+    for (datagram, counts) in [
+        (&b"without a header"[..], [0, 1, 0]),
+        (&client, [1, 1, 0]),
+        (b"without a header", [1, 1, 0]),
+        (&[&client[..], b"the same"].concat(), [2, 1, 0]),
+        (&[&other[..], b"forged"].concat(), [2, 1, 1]),
+        (b"without a header", [2, 1, 2]),
+        (&client, [2, 1, 3]),
+    ] {
+        flow.send_to(datagram, litequic.address).await.unwrap();
+        let counted = |[read, refused, forged]: [u64; 3]| read * 100 + refused * 10 + forged;
+        let read = |worker: &WorkerMetrics| counted(counts_of(worker));
+        litequic.wait_until("headers", read, |n| n == counted(counts)).await;
+    }
+    litequic.stop().await;
+}
+
+#[tokio::test]
 async fn others_than_the_balancer_send_no_headers() {
     let origin = Always::new(Always::EMPTY_200).await;
     let litequic = started(origin.address, EVERY).await;
     let client = Client::over(Quic::at(CLIENT, &litequic).await.unwrap(), "localhost").await;
     assert_eq!(client.get("/").await.status, 200);
-    assert_eq!((forwarded_for(&origin), headers(&litequic)), (CLIENT.to_string(), [0, 0]));
+    assert_eq!((forwarded_for(&origin), headers(&litequic)), (CLIENT.to_string(), [0; 3]));
     let stranger = UdpSocket::bind((OTHER_CLIENT, 0)).await.unwrap();
     stranger.send_to(&header((CLIENT, 1).into()), litequic.address).await.unwrap();
     assert_eq!(client.get("/").await.status, 200);
-    assert_eq!(headers(&litequic), [0, 0]);
+    assert_eq!(headers(&litequic), [0; 3]);
     litequic.stop().await;
 }

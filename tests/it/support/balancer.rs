@@ -81,8 +81,9 @@ pub(crate) struct Balancer {
 }
 
 struct Shared {
-    /// Written before each datagram of a client.
+    /// Written before each datagram of a client, or before the first one of each of its flows.
     header: fn(SocketAddr) -> Vec<u8>,
+    marks_first: AtomicBool,
     forgets: AtomicBool,
     /// None: by the source alone.
     by_id: Mutex<Vec<Routing>>,
@@ -105,10 +106,16 @@ impl Balancer {
         let front = Arc::new(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap());
         let address = front.local_addr().unwrap();
         let (by_id, forgets, routed) = (Mutex::new(by_id), AtomicBool::new(false), AtomicUsize::new(0));
-        let shared = Arc::new(Shared { header, forgets, by_id, servers, routed });
+        let shared = Arc::new(Shared { header, marks_first: AtomicBool::new(false), forgets, by_id, servers, routed });
         let mut tasks = JoinSet::new();
         tasks.spawn(run(front, Arc::clone(&shared)));
         Self { address, shared, _tasks: tasks }
+    }
+
+    /// From now on the first datagram of a flow alone has a header.
+    pub(crate) fn mark_first(self) -> Self {
+        self.shared.marks_first.store(true, Relaxed);
+        self
     }
 
     /// Replaces the configurations.
@@ -165,9 +172,11 @@ async fn run(front: Arc<UdpSocket>, shared: Arc<Shared>) {
             backs.clear();
         }
         let server = shared.server(&datagram[..len], client);
+        let mut has_header = !shared.marks_first.load(Relaxed);
         let back = match backs.get(&(client, server)) {
             Some(back) => Arc::clone(back),
             None => {
+                has_header = true;
                 let back = Arc::new(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap());
                 let (from, to) = (Arc::clone(&back), Arc::clone(&front));
                 answers.spawn(async move {
@@ -181,6 +190,7 @@ async fn run(front: Arc<UdpSocket>, shared: Arc<Shared>) {
             }
         };
         // One that is gone refuses.
-        let _ = back.send_to(&[&(shared.header)(client), &datagram[..len]].concat(), server).await;
+        let header = if has_header { (shared.header)(client) } else { Vec::new() };
+        let _ = back.send_to(&[&header, &datagram[..len]].concat(), server).await;
     }
 }

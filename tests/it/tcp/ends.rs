@@ -243,14 +243,8 @@ async fn a_tunnel_is_a_request_that_is_served_until_it_ends() {
 async fn floods_and_stalled_requests_are_counted_apart() {
     let (demo, script) = (origin::demo().await, Script::new().await);
     let few = |config: &mut Config| {
-        (config.limits.max_control_frames, config.limits.max_small_frames, config.limits.max_resets) = (60, 20, 20);
+        (config.limits.max_control_frames, config.limits.max_resets) = (60, 20);
     };
-    ends_as("small pieces, over HTTP/1.1", ("flood", 0), demo, few, async |litequic| {
-        let mut client = Tls::http1(litequic).await;
-        client.say("POST /sink HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n").await;
-        while client.try_say(b"1\r\na\r\n").await {}
-    })
-    .await;
     ends_as("PING", ("flood", 0), demo, few, async |litequic| {
         let mut client = Http2::connect(litequic, &[]).await;
         client.try_say(&frame(PING, 0, 0, &[7; 8]).repeat(700)).await;

@@ -58,13 +58,13 @@ async fn a_burst_of_cancelled_requests_keeps_a_concurrent_upload() {
 async fn exceeding_a_frame_or_reset_limit_ends_the_connection_with_its_reason() {
     let (_origin, litequic) = Always::behind_litequic("", |config| {
         config.limits.max_control_frames = 60;
-        config.limits.max_small_frames = 20;
         config.limits.max_resets = 20;
     })
     .await;
     for (what, flood) in [
         ("PING", frame(PING, 0, 0, &[7; 8]).repeat(700)),
-        ("small DATA", frame(DATA, 0, 1, b"a").repeat(500)),
+        // A limit of h2's own.
+        ("empty DATA", frame(DATA, 0, 1, b"").repeat(500)),
         // RST_STREAM is a control frame.
         ("resets", cancelled(3, 500)),
     ] {
@@ -76,7 +76,7 @@ async fn exceeding_a_frame_or_reset_limit_ends_the_connection_with_its_reason() 
     litequic.wait_until_idle().await;
     let limits = |worker: &WorkerMetrics| {
         let shared = &worker.shared;
-        [&shared.limit_control_frames, &shared.limit_small_frames, &shared.limit_resets].map(|limit| limit.get())
+        [&shared.limit_control_frames, &worker.tcp.limit_h2, &shared.limit_resets].map(|limit| limit.get())
     };
     let counted = (0..3).map(|nth: usize| litequic.sum(|worker| limits(worker)[nth])).collect::<Vec<_>>();
     assert_eq!(counted, [1, 1, 1]);

@@ -185,7 +185,6 @@ async fn requests_that_are_reset_when_they_have_begun_end_their_connection() {
 async fn floods_of_frames_that_move_nothing_end_their_connection() {
     let (_origin, litequic) = Always::behind_litequic("", |config| {
         config.limits.max_control_frames = 20;
-        config.limits.max_small_frames = 20;
     })
     .await;
     let post = fields(&http2::pseudo("POST", "/"));
@@ -195,7 +194,6 @@ async fn floods_of_frames_that_move_nothing_end_their_connection() {
         ("SETTINGS ACK", frame(SETTINGS, ACK, 0, &[]), 2),
         ("WINDOW_UPDATE", frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1]), 3),
         ("an unknown kind", frame(200, 0, 0, &[0; 3]), 4),
-        ("small DATA", frame(DATA, 0, 1, b"a"), 4),
         ("empty DATA", frame(DATA, 0, 1, b""), 4),
     ] {
         let mut client = Http2::connect(&litequic, &[]).await;
@@ -203,15 +201,13 @@ async fn floods_of_frames_that_move_nothing_end_their_connection() {
         let flood = one.repeat(500);
         let closed = async { while client.try_say(&flood).await {} };
         within(what, closed).await;
-        let bitten =
-            litequic.sum(|worker| worker.shared.limit_control_frames.get() + worker.shared.limit_small_frames.get());
+        let bitten = litequic.sum(|worker| worker.shared.limit_control_frames.get() + worker.tcp.limit_h2.get());
         assert!(bitten >= counted.min(bitten + 1) || what.contains("ACK"), "{what}: {bitten}");
     }
     assert!(litequic.sum(|worker| worker.shared.limit_control_frames.get()) >= 3);
-    assert!(litequic.sum(|worker| worker.shared.limit_small_frames.get()) >= 1);
+    assert!(litequic.sum(|worker| worker.tcp.limit_h2.get()) >= 1);
     litequic.wait_until_idle().await;
-    let bitten =
-        litequic.sum(|worker| worker.shared.limit_control_frames.get() + worker.shared.limit_small_frames.get());
+    let bitten = litequic.sum(|worker| worker.shared.limit_control_frames.get() + worker.tcp.limit_h2.get());
     assert_eq!(litequic.sum(|worker| worker.tcp.tcp_closed_flood.get()), bitten);
     litequic.stop().await;
 }

@@ -14,6 +14,7 @@ mod deadline_lists;
 mod deadline_timer;
 mod suspension;
 mod thread_timers;
+mod throttle;
 mod timeout;
 
 pub use clock_turn::{ClockTurn, turn_time};
@@ -23,4 +24,5 @@ pub use suspension::{
     simulate_suspension, time_since_suspension,
 };
 pub use thread_timers::{Timeout, serve_timers};
+pub use throttle::Throttle;
 pub use timeout::{Elapsed, sleep_until_counted, timeout, timeout_at};

@@ -75,10 +75,14 @@ impl ParsedConfig {
         let (positions, faults) = source.take_results();
         let loops = consistency::find_auth_loops(&config.routes);
         let overruled = consistency::find_overruled_rules(&config);
+        let flow_fault = consistency::find_proxy_flow_fault(&config);
         let has_experiments = config.laboratory != Laboratory::default();
         let mut draft = Self::new(Some(config), positions, faults);
         if has_experiments {
             draft.faults.add_warning("laboratory", Laboratory::EXPERIMENT_WARNING);
+        }
+        if let Some((key, problem)) = flow_fault {
+            draft.faults.add_fault(key, problem);
         }
         for (key, problem) in overruled {
             draft.faults.add_fault(&key, problem);

@@ -1,6 +1,8 @@
 //! Checks rules between the tables of a configuration.
 
-use crate::{certificates::VerifyMode, config::Config, route::RouteConfig, rules::HeaderRules};
+use crate::{
+    certificates::VerifyMode, config::Config, listen::ProxyProtocolUdp, route::RouteConfig, rules::HeaderRules,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Returns routes whose sign-in depends on itself, by number, with the problem: the authentication server is only
@@ -50,6 +52,23 @@ pub(crate) fn find_overruled_rules(config: &Config) -> Vec<(String, &'static str
     let of_routes = routes.flat_map(|(n, route)| named(format!("routes[{n}]."), &route.request_headers));
     let problem = "is set by litequic while traces.endpoint is set";
     general.into_iter().chain(of_routes).map(|key| (key, problem)).collect()
+}
+
+/// Returns the key of a wrong timeout of load balancers' flows, with the problem: datagrams are attributed by it.
+pub(crate) fn find_proxy_flow_fault(config: &Config) -> Option<(&'static str, &'static str)> {
+    let marks_first = config.listen.proxy_protocol_udp == ProxyProtocolUdp::First;
+    match config.timeouts.proxy_flow {
+        None if marks_first => {
+            Some(("listen.proxy_protocol_udp", "needs timeouts.proxy_flow, the load balancer's timeout of UDP flows"))
+        }
+        Some(_) if !marks_first => {
+            Some(("timeouts.proxy_flow", "has no effect without listen.proxy_protocol_udp = \"first\""))
+        }
+        Some(flow) if flow <= config.timeouts.idle => {
+            Some(("timeouts.proxy_flow", "is not longer than timeouts.idle: idle clients would get another flow"))
+        }
+        _ => None,
+    }
 }
 
 /// Returns pairs of routes that can match the same request with equal precedence, so that only their order in the file
@@ -117,6 +136,25 @@ mod tests {
             ..RouteConfig::catch_all(origin)
         };
         all.iter().map(route).collect()
+    }
+
+    #[test]
+    fn a_flows_timeout_belongs_to_marked_first_datagrams() {
+        use ProxyProtocolUdp::{Every, First, Off};
+        let origin: crate::OriginAddress = "http://127.0.0.1:9".parse().unwrap();
+        let mut config = Config::with_defaults(([127, 0, 0, 1], 1).into(), origin, "cert".into(), "key".into());
+        for (mode, flow, key) in [
+            (Off, None, None),
+            (Off, Some(60), Some("timeouts.proxy_flow")),
+            (Every, Some(60), Some("timeouts.proxy_flow")),
+            (First, None, Some("listen.proxy_protocol_udp")),
+            (First, Some(30), Some("timeouts.proxy_flow")),
+            (First, Some(31), None),
+        ] {
+            config.listen.proxy_protocol_udp = mode;
+            config.timeouts.proxy_flow = flow.map(std::time::Duration::from_secs);
+            assert_eq!(find_proxy_flow_fault(&config).map(|(key, _)| key), key, "{mode:?} {flow:?}");
+        }
     }
 
     #[test]

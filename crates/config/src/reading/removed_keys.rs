@@ -51,7 +51,7 @@ const REMOVED_KEYS: &[RemovedKey] = &[
     removed_key("limits", "retry_handshakes", "an eightieth of limits.max_connections, at least 8"),
     removed_key("limits", "max_resets", "100, or laboratory.max_resets in experiments"),
     removed_key("limits", "max_control_frames", "50,000, or laboratory.max_control_frames in experiments"),
-    removed_key("limits", "max_small_frames", "10,000, or laboratory.max_small_frames in experiments"),
+    removed_key("limits", "max_small_frames", "50,000, or laboratory.max_small_frames in experiments"),
     removed_key("limits", "rate_grace", "20 s, or laboratory.rate_grace in experiments"),
     removed_key("limits", "max_lingering_bytes", "64 MiB within 30 s"),
     removed_key("limits", "stream_receive_buffer", "3/256 of limits.worker_receive_buffer"),

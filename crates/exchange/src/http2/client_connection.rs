@@ -298,7 +298,7 @@ impl ClientConnection {
     /// Reads the next response's header: interim responses, and the final one.
     pub fn poll_message(&mut self, id: u32, cx: &Context<'_>) -> Poll<Result<(StatusCode, Fields), StreamFailure>> {
         let Some(stream) = self.stream_mut(id) else { return Poll::Ready(Err(StreamFailure::Closed)) };
-        if let Some(message) = stream.messages.pop_front() {
+        if let Some(message) = stream.interims.pop_front().or_else(|| stream.head.take()) {
             return Poll::Ready(Ok(message));
         }
         if let Some(failure) = stream.failure {
@@ -702,15 +702,15 @@ impl ClientConnection {
             ReceivePhase::Head => match read_response_head(block, &limits) {
                 Ok(head) if head.status.is_informational() && ends_stream => Some(StreamFailure::Malformed),
                 Ok(head) if head.status.is_informational() => {
-                    stream.interims = stream.interims.saturating_add(1);
-                    if stream.messages.len() < MAX_UNREAD_INTERIM {
-                        stream.messages.push_back((head.status, head.fields));
+                    stream.interim_count = stream.interim_count.saturating_add(1);
+                    if stream.interims.len() < MAX_UNREAD_INTERIM {
+                        stream.interims.push_back((head.status, head.fields));
                     }
-                    (stream.interims > MAX_INTERIM).then_some(StreamFailure::Interims)
+                    (stream.interim_count > MAX_INTERIM).then_some(StreamFailure::Interims)
                 }
                 Ok(head) => {
                     stream.on_final_head(head.status, head.content_length);
-                    stream.messages.push_back((head.status, head.fields));
+                    stream.head = Some((head.status, head.fields));
                     None
                 }
                 Err(error) => Some(StreamFailure::Head(error)),

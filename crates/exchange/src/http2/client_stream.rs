@@ -69,10 +69,13 @@ pub(super) struct ClientStream {
     is_head: bool,
     /// Whether a frame of the response was received.
     pub(super) has_answered: bool,
-    pub(super) interims: u32,
+    pub(super) interim_count: u32,
     /// Bytes of `Content-Length` that were not received.
     owed: Option<u64>,
-    pub(super) messages: VecDeque<(StatusCode, Fields)>,
+    /// Interim responses that were not read.
+    pub(super) interims: VecDeque<(StatusCode, Fields)>,
+    /// Header of the final response, if it was not read.
+    pub(super) head: Option<(StatusCode, Fields)>,
     unread: UnreadContent,
     pub(super) trailers: Option<Fields>,
     pub(super) failure: Option<StreamFailure>,
@@ -93,9 +96,10 @@ impl ClientStream {
             is_sent: false,
             is_head: *method == Method::HEAD,
             has_answered: false,
-            interims: 0,
+            interim_count: 0,
             owed: None,
-            messages: VecDeque::new(),
+            interims: VecDeque::new(),
+            head: None,
             unread: UnreadContent::Pieces(BytesMut::new()),
             trailers: None,
             failure: None,

@@ -40,6 +40,8 @@ struct MessageRules {
     max_field_section: usize,
     idle_frames: u32,
     small_frames: u32,
+    /// Whether a DATA frame has begun: the first may be short, as that of a short message.
+    has_data: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,8 +56,14 @@ enum ExpectedFrame {
 impl MessageStream {
     /// Creates a reader of a stream on which `peer` sends encoded field sections of at most `max_field_section` bytes.
     pub fn new(peer: PeerRole, max_field_section: usize) -> Self {
-        let rules =
-            MessageRules { peer, expected: ExpectedFrame::Header, max_field_section, idle_frames: 0, small_frames: 0 };
+        let rules = MessageRules {
+            peer,
+            expected: ExpectedFrame::Header,
+            max_field_section,
+            idle_frames: 0,
+            small_frames: 0,
+            has_data: false,
+        };
         Self { reader: FrameReader::default(), rules }
     }
 
@@ -93,7 +101,7 @@ impl MessageStream {
         self.rules.expected = ExpectedFrame::Data;
     }
 
-    /// Returns the number of small DATA frames that have begun since the last call.
+    /// Returns the number of small DATA frames, but for the first frame, that have begun since the last call.
     pub fn take_small_frames(&mut self) -> u32 {
         std::mem::take(&mut self.rules.small_frames)
     }
@@ -131,7 +139,7 @@ impl MessageRules {
                 if header.length == 0 {
                     self.count_idle_frame()?;
                 }
-                if header.length < SMALL_DATA_FRAME {
+                if std::mem::replace(&mut self.has_data, true) && header.length < SMALL_DATA_FRAME {
                     self.small_frames = self.small_frames.saturating_add(1);
                 }
                 Ok(PayloadAction::Stream)
@@ -243,7 +251,7 @@ mod tests {
         let large = [0x00, 0x40, 0x40].into_iter().chain([7; 64]).collect::<Vec<u8>>();
         let mut input = Bytes::from([HEADERS, DATA, EMPTY_DATA, &small, &large, UNKNOWN].concat());
         while let Ok(Some(_)) = stream.read_part(&mut input) {}
-        assert_eq!((stream.take_small_frames(), stream.take_small_frames()), (3, 0));
+        assert_eq!((stream.take_small_frames(), stream.take_small_frames()), (2, 0));
     }
 
     #[test]

@@ -125,8 +125,8 @@ impl Error {
         matches!(self, Self::TlsCertificate | Self::TlsAlert | Self::TlsProtocol)
     }
 
-    /// The error of a body that broke after the response had begun; `None` if the request is at fault, and the front end
-    /// says so.
+    /// The error of a body that broke after the response had begun; `None` if the request is at fault, and the front
+    /// end says so.
     pub(crate) const fn from_broken_body(error: BodyError) -> Option<Self> {
         match error {
             BodyError::Truncated => Some(Self::Truncated),

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use litequic_exchange::{BodyCapacity, BodyError, Fields, Head, Traceparent, WholeBody, http2::StreamFailure, name};
 use std::{
-    cell::{Cell, RefCell},
+    cell::{Cell, OnceCell, RefCell},
     net::SocketAddr,
     rc::Rc,
     task::{Context, Poll, Waker, ready},
@@ -22,8 +22,8 @@ pub(crate) struct OriginStream {
     connection: Rc<Http2Connection>,
     /// ID of the stream, once the request was sent.
     id: Cell<Option<u32>>,
-    /// Most bytes of the response that the client accepts.
-    pub(crate) read_capacity: BodyCapacity,
+    /// Most bytes of the response that the client accepts, once its body is read in pieces.
+    read_capacity: OnceCell<BodyCapacity>,
     outgoing: RefCell<OutgoingBody>,
     has_failed: Cell<bool>,
     /// Whether the request has lost its slot to another client's.
@@ -50,7 +50,7 @@ impl OriginStream {
         Self {
             connection: Rc::clone(connection),
             id: Cell::new(None),
-            read_capacity: Rc::new(Cell::new(FIRST_READ)),
+            read_capacity: OnceCell::new(),
             outgoing: RefCell::default(),
             has_failed: Cell::new(false),
             is_evicted: Cell::new(false),
@@ -61,6 +61,11 @@ impl OriginStream {
     /// Address of the server, over TCP.
     pub(crate) fn server_address(&self) -> Option<SocketAddr> {
         self.connection.address
+    }
+
+    /// Most bytes of the response that the client accepts.
+    pub(crate) fn response_capacity(&self) -> &BodyCapacity {
+        self.read_capacity.get_or_init(|| Rc::new(Cell::new(FIRST_READ)))
     }
 
     /// Whether the connection served a request before this one.
@@ -187,7 +192,10 @@ impl OriginStream {
             return Poll::Ready(Some(Err(BodyError::Truncated)));
         };
         let mut state = self.connection.state.borrow_mut();
-        let (before, polled) = (state.output_length(), state.poll_content(id, self.read_capacity.get(), cx));
+        let (before, polled) = (
+            state.output_length(),
+            state.poll_content(id, self.read_capacity.get().map_or(FIRST_READ, |capacity| capacity.get()), cx),
+        );
         let trailers = if matches!(polled, Poll::Ready(None)) { state.take_trailers(id) } else { None };
         let updates_window = state.output_length() > before;
         drop(state);

@@ -8,7 +8,7 @@ use super::retry::{self, AttemptFailure, RetryDecision};
 use crate::answer::Error;
 use crate::balance::{Affinity, ServerSet};
 use crate::connection::{ProxiedClient, ReceivedHead, SendFailure, TrailerRules, Upload, UploadProgress};
-use crate::message::{BodyFraming, StreamingCall, response};
+use crate::message::{BodyFraming, StreamingCall, grpc, response};
 use crate::origin::{Ticket, WorkerOrigin};
 use crate::pool::{ConnectionNeeds, Deadline, PassedDeadline, PooledConnection};
 use crate::rules::RuleSet;
@@ -356,6 +356,14 @@ impl<'a> Attempts<'a> {
         let error = classify_send_failure(cause, connection);
         if error == Error::Evicted {
             return Err(error.into());
+        }
+        if matches!(cause, SendFailure::Stream(StreamFailure::Reset(_)))
+            && let (Some(call), Some(deadline)) = (self.call, self.deadline)
+            && call.timeout.is_some()
+            && deadline.ends_at() <= Instant::now() + grpc::DEADLINE_MARGIN
+        {
+            // The server knows the client's deadline too, and has ended the call.
+            return Err(Error::RequestTimeout { servers: false }.into());
         }
         let failure = AttemptFailure {
             handed_back: matches!(cause, SendFailure::Unsent) && upload.is_none_or(Upload::rewind_upload),

@@ -91,20 +91,20 @@ impl ResponseBody {
     /// Closes the connection, and ends the body with `error`. The client's stream is dropped with this body: before
     /// that the front end must have set the error code of the stream.
     fn fail_body(&self, error: BodyError) -> PolledFrame {
-        self.end_with(error, Error::from_broken_body(error), |_| {})
+        self.end_broken_body(error, Error::from_broken_body(error), |_| {})
     }
 
     /// Closes the connection, as `count` reports at the server's ticket, and ends the body with `error`. A client of
     /// gRPC gets `answer` in trailers: it takes a reset for a failure of its own call alone, and does not call again.
-    fn end_with(&self, error: BodyError, answer: Option<Error>, count: impl FnOnce(&Ticket)) -> PolledFrame {
+    fn end_broken_body(&self, error: BodyError, answer: Option<Error>, count: impl FnOnce(&Ticket)) -> PolledFrame {
         let has_trailers = self.call.is_some_and(|call| call.is_grpc) && self.transfer.size_hint().exact().is_none();
         if let Some(open) = self.transfer.close_source() {
             count(&open.ticket);
         }
         let Some(answer) = answer.filter(|_| has_trailers) else { return Poll::Ready(Some(Err(error))) };
-        self.transfer.request_record().record_broken_body(error);
+        self.transfer.transfer_record().record_broken_body(error);
         let fields = grpc::status_fields(answer);
-        self.metrics.record_grpc_status(&fields, self.transfer.request_record());
+        self.metrics.record_grpc_status(&fields, self.transfer.transfer_record());
         Poll::Ready(Some(Ok(Frame::trailers(fields.into()))))
     }
 
@@ -114,8 +114,8 @@ impl ResponseBody {
         // An origin that answered early may want the rest of the request before it continues.
         let since = Upload::server_wait_start(self.transfer.request_upload().map(Rc::as_ref), waiting, Instant::now);
         let passed = ready!(self.poll_timeout(cx, since));
-        self.end_with(BodyError::TimedOut, Some(passed), |ticket| {
-            // In a streaming call silence is nobody's fault.
+        self.end_broken_body(BodyError::TimedOut, Some(passed), |ticket| {
+            // In a streaming call silence is no fault of the server.
             if passed.is_servers_fault() && (self.call.is_none() || passed != Error::ResponseTimeout) {
                 ticket.report_failed();
             }
@@ -130,20 +130,20 @@ impl ResponseBody {
         }
         tracing::debug!(%error, "the origin's response was cut off");
         self.metrics.origin_errors.increment();
-        self.end_with(error, Error::from_broken_body(error), Ticket::report_connection_broken)
+        self.end_broken_body(error, Error::from_broken_body(error), Ticket::report_connection_broken)
     }
 
     /// Passes a piece of the body, or its trailers.
     fn pass_frame(&self, frame: Frame<Bytes>) -> PolledFrame {
         let counting = self.deadline.filter(|_| timers::grace_deadline().is_none());
         if let Some(passed) = counting.and_then(|deadline| deadline.check_passed(Instant::now(), &self.metrics)) {
-            return self.end_with(BodyError::TimedOut, Some(passed.error_without_server()), |_| {});
+            return self.end_broken_body(BodyError::TimedOut, Some(passed.error_without_server()), |_| {});
         }
         let frame = match frame.into_trailers() {
             Ok(trailers) => {
                 let mut fields = Fields::from(trailers);
                 if self.call.is_some_and(|call| call.is_grpc) {
-                    self.metrics.record_grpc_status(&fields, self.transfer.request_record());
+                    self.metrics.record_grpc_status(&fields, self.transfer.transfer_record());
                 }
                 let rules = self.rules.as_deref();
                 response::filter_response_trailers(&mut fields, |name| {

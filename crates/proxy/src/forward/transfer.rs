@@ -130,7 +130,7 @@ impl Transfer {
         self.upload.as_ref()
     }
 
-    pub(crate) fn request_record(&self) -> &RequestRecord {
+    pub(crate) fn transfer_record(&self) -> &RequestRecord {
         &self.record
     }
 

@@ -45,7 +45,7 @@ impl Handler for Proxy {
             });
             // The request's ID, which a new trace has as its own, must be known before.
             record.decide_propagation();
-            let call = StreamingCall::from_head(&head, client.protocol);
+            let call = StreamingCall::classify_call(&head, client.protocol);
             let chosen = local.routing.find_route(&head);
             let route = chosen.ok().flatten();
             let counters = route.and_then(|route| local.routes.get(route.number));

@@ -1,5 +1,5 @@
-//! Recognizes calls of gRPC and streaming calls of Connect, and forms what a gRPC client reads in place of an HTTP error.
-//! Both sides of such a call may be silent for long, as those of a tunnel. Pure.
+//! Recognizes calls of gRPC and streaming calls of Connect, and forms what a gRPC client reads in place of an HTTP
+//! error. Both sides of such a call may be silent for long, as those of a tunnel. Pure.
 
 use crate::answer::Error;
 use http::{Method, StatusCode};
@@ -11,7 +11,7 @@ const CONNECT_TYPE: &[u8] = b"application/connect+";
 /// Most digits of `grpc-timeout`.
 const MAX_TIMEOUT_DIGITS: usize = 8;
 /// Time added to the client's deadline, so that the client, which knows it better, ends the call itself.
-const DEADLINE_MARGIN: Duration = Duration::from_secs(1);
+pub(crate) const DEADLINE_MARGIN: Duration = Duration::from_secs(1);
 
 /// A call whose sides may be silent: a POST with a content type of gRPC, or of a streaming call of Connect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub(crate) struct StreamingCall {
 impl StreamingCall {
     /// The call that a request is, if it is one. gRPC needs HTTP/2 or HTTP/3; gRPC-Web, which HTTP/1.1 carries, has no
     /// silent requests.
-    pub(crate) fn from_head(head: &Head, protocol: Protocol) -> Option<Self> {
+    pub(crate) fn classify_call(head: &Head, protocol: Protocol) -> Option<Self> {
         if head.method != Method::POST {
             return None;
         }
@@ -36,7 +36,7 @@ impl StreamingCall {
         };
         let is_grpc = after(GRPC_TYPE).is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';' | b' ')));
         if is_grpc {
-            let timeout = head.fields.get(name::GRPC_TIMEOUT).and_then(parse_timeout);
+            let timeout = head.fields.get(name::GRPC_TIMEOUT).and_then(parse_grpc_timeout);
             let timeout = timeout.map(|timeout| timeout.saturating_add(DEADLINE_MARGIN));
             return (protocol != Protocol::Http1).then_some(Self { is_grpc, timeout });
         }
@@ -45,7 +45,7 @@ impl StreamingCall {
 }
 
 /// Parses a value of `grpc-timeout`; `None` if it is invalid.
-fn parse_timeout(value: &[u8]) -> Option<Duration> {
+fn parse_grpc_timeout(value: &[u8]) -> Option<Duration> {
     let (unit, digits) = value.split_last()?;
     let is_number = digits.len() <= MAX_TIMEOUT_DIGITS && digits.iter().all(u8::is_ascii_digit);
     let number: u64 = str::from_utf8(digits).ok().filter(|_| is_number)?.parse().ok()?;
@@ -110,7 +110,7 @@ pub(crate) fn replace_error_response(response: &mut Response, error: Error) {
 }
 
 /// The gRPC status in a response's header or trailers, if there is one.
-pub(crate) fn read_status(fields: &Fields) -> Option<u32> {
+pub(crate) fn read_grpc_status(fields: &Fields) -> Option<u32> {
     let digits = fields.get(name::GRPC_STATUS).filter(|digits| digits.iter().all(u8::is_ascii_digit))?;
     str::from_utf8(digits).ok()?.parse().ok()
 }
@@ -120,15 +120,15 @@ mod tests {
     use super::*;
     use litequic_exchange::Authority;
 
-    fn call(method: Method, content_type: &str, timeout: &str, protocol: Protocol) -> Option<StreamingCall> {
+    fn classified(method: Method, content_type: &str, timeout: &str, protocol: Protocol) -> Option<StreamingCall> {
         let fields = [(name::CONTENT_TYPE, content_type.as_bytes()), (name::GRPC_TIMEOUT, timeout.as_bytes())];
         let fields = fields.into_iter().filter(|(_, value)| !value.is_empty()).collect();
-        StreamingCall::from_head(&Head::new(method, Authority::new("a.test"), "/a.B/C", fields), protocol)
+        StreamingCall::classify_call(&Head::new(method, Authority::new("a.test"), "/a.B/C", fields), protocol)
     }
 
     #[test]
     fn a_streaming_call_is_known_by_its_content_type() {
-        let kind = |content_type| call(Method::POST, content_type, "", Protocol::Http2).map(|call| call.is_grpc);
+        let kind = |content_type| classified(Method::POST, content_type, "", Protocol::Http2).map(|call| call.is_grpc);
         for (content_type, expected) in [
             ("application/grpc", Some(true)),
             ("Application/gRPC", Some(true)),
@@ -145,9 +145,9 @@ mod tests {
         ] {
             assert_eq!(kind(content_type), expected, "{content_type}");
         }
-        assert_eq!(call(Method::GET, "application/grpc", "", Protocol::Http3), None);
-        assert_eq!(call(Method::POST, "application/grpc", "", Protocol::Http1), None);
-        assert!(call(Method::POST, "application/connect+json", "", Protocol::Http1).is_some());
+        assert_eq!(classified(Method::GET, "application/grpc", "", Protocol::Http3), None);
+        assert_eq!(classified(Method::POST, "application/grpc", "", Protocol::Http1), None);
+        assert!(classified(Method::POST, "application/connect+json", "", Protocol::Http1).is_some());
     }
 
     #[test]
@@ -169,7 +169,7 @@ mod tests {
             ("1 S", None),
             ("1s", None),
         ] {
-            let call = call(Method::POST, "application/grpc", value, Protocol::Http3).unwrap();
+            let call = classified(Method::POST, "application/grpc", value, Protocol::Http3).unwrap();
             assert_eq!(call.timeout.map(|timeout| timeout.as_millis()), millis, "{value}");
         }
     }
@@ -190,7 +190,11 @@ mod tests {
         ] {
             let mut response = error.error_response("7f3a", None);
             replace_error_response(&mut response, error);
-            assert_eq!((response.status, read_status(&response.fields)), (StatusCode::OK, Some(status)), "{error}");
+            assert_eq!(
+                (response.status, read_grpc_status(&response.fields)),
+                (StatusCode::OK, Some(status)),
+                "{error}"
+            );
             assert_eq!(response.fields.get(name::GRPC_MESSAGE), Some(error.to_string().as_bytes()));
             assert_eq!(response.fields.get(name::CONTENT_TYPE), Some(GRPC_TYPE));
             assert!(response.body.is_empty() && !response.fields.contains(name::CONTENT_LENGTH));
@@ -198,7 +202,11 @@ mod tests {
         }
         assert_eq!(encode_message("100 %\nä"), "100 %25%0A%C3%A4");
         for (value, expected) in [("0", Some(0)), ("16", Some(16)), ("99999999999", None), ("-1", None), ("", None)] {
-            assert_eq!(read_status(&Fields::from_iter([(name::GRPC_STATUS, value.as_bytes())])), expected, "{value}");
+            assert_eq!(
+                read_grpc_status(&Fields::from_iter([(name::GRPC_STATUS, value.as_bytes())])),
+                expected,
+                "{value}"
+            );
         }
     }
 }

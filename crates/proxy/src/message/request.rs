@@ -111,7 +111,7 @@ pub(crate) fn translate_request(
     let special = head.fields.name_set().intersects(SPECIAL_FIELDS);
     let mut removed = RemovedFields::default();
     // Keys of gRPC's metadata may have `_` and `.`, and its servers make no variables of them.
-    let is_grpc = special && StreamingCall::from_head(head, client.protocol).is_some_and(|call| call.is_grpc);
+    let is_grpc = special && StreamingCall::classify_call(head, client.protocol).is_some_and(|call| call.is_grpc);
     let ambiguous = if is_grpc { AmbiguousFields::Pass } else { policy.ambiguous };
     let fields = &mut head.fields;
     if special {

@@ -6,7 +6,7 @@ use super::pool_resources::PoolResources;
 use super::server_pool::ServerPool;
 use crate::answer::Error;
 use crate::connection::{Http2Connection, OriginStream, ProxiedClient};
-use litequic_base::timers::{DeadlineTimer, timeout_at};
+use litequic_base::timers::{DeadlineTimer, timeout_at, turn_time};
 use litequic_config::{OriginConfig, Timeouts};
 use std::{
     cell::RefCell,
@@ -92,7 +92,7 @@ impl Http2Pool {
                 || origin.max_requests.is_some_and(|most| connection.requests.get() >= most)
         };
         let mut open = 0_usize;
-        let mut usable = Vec::new();
+        let mut chosen: Option<(u32, &Rc<Http2Connection>)> = None;
         for Http2Entry { connection, .. } in &*entries {
             if is_old(connection) {
                 connection.retire();
@@ -103,15 +103,15 @@ impl Http2Pool {
             open = open.saturating_add(1);
             let streams = connection.open_streams();
             let takes_body = !needs.has_body || streams == 0 || connection.send_window() >= MIN_SEND_WINDOW;
-            if streams < origin.max_streams && takes_body && connection.accepts_requests() {
-                usable.push((streams, connection));
+            let is_better = |(best, _)| if addresses > 1 { streams < best } else { streams > best };
+            if streams < origin.max_streams
+                && takes_body
+                && connection.accepts_requests()
+                && chosen.is_none_or(is_better)
+            {
+                chosen = Some((streams, connection));
             }
         }
-        let chosen = if addresses > 1 {
-            usable.into_iter().min_by_key(|(streams, _)| *streams)
-        } else {
-            usable.into_iter().max_by_key(|(streams, _)| *streams)
-        };
         let spreads = |streams: u32| streams == 0 || open >= addresses || !self.dials.borrow().is_empty();
         chosen.filter(|(streams, _)| spreads(*streams)).map(|(_, connection)| Rc::clone(connection))
     }
@@ -164,7 +164,7 @@ impl ServerPool {
         needs: StreamNeeds,
         addresses: usize,
     ) -> Option<OriginStream> {
-        let connection = http2.choose_connection(needs, addresses, &self.origin, Instant::now())?;
+        let connection = http2.choose_connection(needs, addresses, &self.origin, turn_time())?;
         Some(OriginStream::new(&connection))
     }
 

@@ -1052,7 +1052,7 @@ impl PooledConnection {
     pub(crate) fn response_capacity(&self) -> BodyCapacity {
         Rc::clone(match &self.carrier {
             Carrier::Http1(connection) => &connection.http.read_capacity,
-            Carrier::Http2(stream) => &stream.read_capacity,
+            Carrier::Http2(stream) => stream.response_capacity(),
         })
     }
 

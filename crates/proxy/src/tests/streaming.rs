@@ -4,11 +4,12 @@ use super::{
     Feed, Peer, Request, Response, Script, Setup, answer, data, fed, get, origin, proxy_status, request, settle,
     setup_at, with_a_jumping_clock,
 };
+use crate::message::grpc;
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method};
+use http::{HeaderValue, Method};
 use http_body_util::{BodyExt, Collected};
 use litequic_config::{AmbiguousFields, Sources};
-use litequic_exchange::{Abort, Body, BodyError, Protocol};
+use litequic_exchange::{Abort, Body, BodyError, FieldNameRef, Fields, Protocol};
 use std::{rc::Rc, time::Duration};
 use tokio::{
     task::{JoinHandle, spawn_local},
@@ -40,8 +41,8 @@ async fn open(setup: &Setup, script: &Script, content_type: &'static str, timeou
 }
 
 /// Status of gRPC in a header or trailers.
-fn grpc_status(fields: &HeaderMap) -> Option<&str> {
-    Some(fields.get("grpc-status")?.to_str().unwrap())
+fn grpc_status(fields: impl Into<Fields>) -> Option<u32> {
+    grpc::read_grpc_status(&fields.into())
 }
 
 async fn collect(response: Response) -> Result<Collected<Bytes>, BodyError> {
@@ -80,11 +81,11 @@ fn a_call_may_be_silent_until_the_tunnels_timeout() {
             let response = sent.await.unwrap().unwrap();
             let status = if begun {
                 let trailers = collect(response).await.unwrap().trailers().unwrap().clone();
-                grpc_status(&trailers).map(str::to_owned)
+                grpc_status(&trailers)
             } else {
-                grpc_status(response.headers()).map(str::to_owned)
+                grpc_status(response.headers())
             };
-            assert_eq!((status.as_deref(), moved.elapsed().as_secs()), (Some("14"), 150), "{begun}");
+            assert_eq!((status, moved.elapsed().as_secs()), (Some(14), 150), "{begun}");
         }
     });
 }
@@ -113,13 +114,13 @@ fn a_call_ends_a_second_behind_its_clients_deadline() {
                 sleep(75 * SECOND).await;
                 peer.say(HEADER).await;
                 let trailers = collect(sent.await.unwrap().unwrap()).await.unwrap().trailers().unwrap().clone();
-                (grpc_status(&trailers).map(str::to_owned), began.elapsed())
+                (grpc_status(&trailers), began.elapsed())
             } else {
                 let response = sent.await.unwrap().unwrap();
                 assert_eq!(proxy_status(&response), "error=http_response_timeout");
-                (grpc_status(response.headers()).map(str::to_owned), began.elapsed())
+                (grpc_status(response.headers()), began.elapsed())
             };
-            assert_eq!((status.as_deref(), ended.as_secs()), (Some("4"), 96), "{begun}");
+            assert_eq!((status, ended.as_secs()), (Some(4), 96), "{begun}");
             assert_eq!(setup.metrics.timeout_request.get(), 1);
             // The server is not at fault for a client's deadline.
             let (sent, mut peer) = script.asked_by(&setup).await;
@@ -132,7 +133,7 @@ fn a_call_ends_a_second_behind_its_clients_deadline() {
 #[test]
 fn a_response_that_breaks_ends_with_a_status_of_grpc() {
     with_a_jumping_clock(async {
-        for (content_type, expected) in [("application/grpc", Some("14")), ("application/connect+proto", None)] {
+        for (content_type, expected) in [("application/grpc", Some(14)), ("application/connect+proto", None)] {
             let script = Script::new().await;
             let setup = script.proxy(|_| {});
             let (_feed, sent, mut peer) = open(&setup, &script, content_type, "").await;
@@ -161,8 +162,8 @@ fn an_error_is_answered_in_the_words_of_the_calls_protocol() {
         drop(script);
         let setup = setup_at(address, |_| {});
         for (content_type, protocol, expected) in [
-            ("application/grpc", Protocol::Http2, (200, Some("14"))),
-            ("application/grpc+json", Protocol::Http3, (200, Some("14"))),
+            ("application/grpc", Protocol::Http2, (200, Some(14))),
+            ("application/grpc+json", Protocol::Http3, (200, Some(14))),
             ("application/grpc", Protocol::Http1, (502, None)),
             ("application/grpc-web", Protocol::Http2, (502, None)),
             ("application/connect+proto", Protocol::Http2, (502, None)),
@@ -174,7 +175,7 @@ fn an_error_is_answered_in_the_words_of_the_calls_protocol() {
             assert_eq!((response.status().as_u16(), status), expected, "{content_type}");
             assert_eq!(proxy_status(&response), "error=connection_refused");
         }
-        let counted = setup.metrics.grpc_responses.count_of(14);
+        let counted = setup.metrics.grpc_responses.responses_with_status(14);
         assert_eq!(counted, 2);
     });
 }
@@ -194,7 +195,7 @@ fn statuses_in_headers_and_trailers_are_counted() {
             peer.until("0\r\n\r\n").await;
             peer.say(&answer).await;
             collect(sent.await.unwrap().unwrap()).await.unwrap();
-            assert_eq!(setup.metrics.grpc_responses.count_of(status), 1, "{answer}");
+            assert_eq!(setup.metrics.grpc_responses.responses_with_status(status), 1, "{answer}");
         }
     });
 }
@@ -223,9 +224,8 @@ fn a_calls_trailers_need_no_declaration() {
         let script = Script::new().await;
         let setup = script.proxy(|_| {});
         let (feed, _sent, mut peer) = open(&setup, &script, "application/grpc", "").await;
-        let trailers =
-            HeaderMap::from_iter([(http::HeaderName::from_static("checksum"), HeaderValue::from_static("7"))]);
-        feed.send(Ok(http_body::Frame::trailers(trailers))).unwrap();
+        let trailers = Fields::from_iter([(FieldNameRef::from_lower_case_token("checksum"), &b"7"[..])]);
+        feed.send(Ok(http_body::Frame::trailers(trailers.into()))).unwrap();
         assert_eq!(peer.until("\r\n\r\n").await, "0\r\nchecksum: 7\r\n\r\n");
     });
 }
@@ -270,7 +270,7 @@ fn silent_calls_of_many_sources_leave_another_client_its_share() {
             let mut begin = |setup: &Setup, number: u8| {
                 let (feed, body) = fed();
                 let mut request = call("application/grpc", "", body);
-                if number % 2 == 0 {
+                if number.is_multiple_of(2) {
                     request.headers_mut().insert("x-begins", HeaderValue::from_static("1"));
                 }
                 let sent = setup.send_as(1 + number % sources, u64::from(number), request);

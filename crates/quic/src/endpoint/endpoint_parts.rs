@@ -11,7 +11,7 @@ use crate::{
         Generations, IdScheme, SecretError, Secrets,
         connection_id::{OwnIds, WorkerIndex},
     },
-    io::Moderation,
+    io::{Moderation, ProxyFlows},
     metrics::QuicMetrics,
 };
 use litequic_base::lifecycle::{Lifecycle, PhaseWatch};
@@ -47,6 +47,8 @@ pub struct EndpointParts<T> {
     pub pressure: MemoryPressure,
     /// Networks whose clients are refused.
     pub denied: Arc<DenyList>,
+    /// Flows of load balancers, the same for all workers.
+    pub flows: Arc<ProxyFlows>,
     /// Phase of the process: a draining process refuses new connections.
     pub watch: PhaseWatch,
 }
@@ -74,6 +76,7 @@ impl<T> EndpointParts<T> {
             sources: SourceLimits::default(),
             pressure: MemoryPressure::default(),
             denied: Arc::default(),
+            flows: Arc::default(),
             watch: Lifecycle::default().watch_phase(),
         })
     }

@@ -100,7 +100,7 @@ pub fn start_endpoint<T: provider::Provider + Clone>(
         layout: parts.ids.layout(),
         newest_first: config.litequic.ack_merge,
         moderation,
-        proxied: ProxiedDatagrams::from_config(&parts.config, &parts.metrics),
+        proxied: ProxiedDatagrams::from_config(&parts.config, &parts.metrics, &parts.flows),
     });
     let limits = TransportLimits::new(state(), parts.receive.clone()).map_err(configuration_error)?;
     let format = ConnectionIdFormat::new(ids.clone(), Arc::clone(&parts.ids), metrics());

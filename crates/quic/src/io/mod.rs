@@ -7,6 +7,7 @@ mod endpoint_io;
 mod hooks;
 mod moderation;
 mod proxied_datagrams;
+mod proxy_flows;
 mod receive;
 mod timer;
 mod transmit;
@@ -19,6 +20,7 @@ pub use endpoint_io::{EndpointIo, SocketIo};
 pub(super) use hooks::EndpointHooks;
 pub(super) use moderation::{MAX_TURN_PERIOD, Moderation, longest_turn};
 pub(super) use proxied_datagrams::ProxiedDatagrams;
+pub use proxy_flows::ProxyFlows;
 
 #[cfg(test)]
 mod tests;

@@ -1,13 +1,18 @@
-//! Takes PROXY protocol headers from the datagrams of load balancers (`listen.proxy_protocol_udp`). Each datagram has
-//! one, or is dropped: what follows a header is the client's, whatever it looks like. So no client can name another.
+//! Takes PROXY protocol headers from the datagrams of load balancers (`listen.proxy_protocol_udp`). With `"every"` each
+//! datagram has one, or is dropped: what follows a header is the client's, whatever it looks like. So no client can
+//! name another. With `"first"` the first one of a flow has a header ([`ProxyFlows`]).
 
-use super::receive::hand_over_packet;
+use super::{
+    proxy_flows::{ProxyFlows, RefusedHeader},
+    receive::hand_over_packet,
+};
 use crate::{connection::set_named_client, metrics::QuicMetrics};
-use litequic_config::{Listen, LiveConfig};
+use litequic_base::proxy_header::proxy_header_len;
+use litequic_config::{Config, LiveConfig, ProxyProtocolUdp};
 use litequic_exchange::{split_proxied_datagram, to_canonical_address};
 use litequic_net::datagram::{NetworkPath, Receive};
 use s2n_quic_core::inet::datagram::Header;
-use std::{net::SocketAddr, sync::Arc};
+use std::{net::SocketAddr, sync::Arc, time::Instant};
 
 /// Reader of the headers. Holds 48 bytes for each datagram of the largest batch.
 #[derive(Debug)]
@@ -16,6 +21,8 @@ pub(crate) struct ProxiedDatagrams {
     metrics: Arc<QuicMetrics>,
     /// Datagrams of the batch; `None` stands for one that is dropped.
     batch: Vec<Option<ProxiedDatagram>>,
+    /// Flows whose first datagram alone has a header.
+    flows: Option<Arc<ProxyFlows>>,
 }
 
 /// Parts of a datagram: header and packet.
@@ -28,26 +35,48 @@ struct ProxiedDatagram {
 }
 
 impl ProxiedDatagrams {
-    /// A reader by the live `config`; `None` if datagrams have no headers.
-    pub(crate) fn from_config(config: &LiveConfig, metrics: &Arc<QuicMetrics>) -> Option<Self> {
-        let has_headers = config.load().listen.proxy_protocol_udp.has_headers();
-        has_headers.then(|| Self { config: Arc::clone(config), metrics: Arc::clone(metrics), batch: Vec::new() })
+    /// A reader by the live `config`, with the process's `flows`; `None` if datagrams have no headers.
+    pub(crate) fn from_config(
+        config: &LiveConfig,
+        metrics: &Arc<QuicMetrics>,
+        flows: &Arc<ProxyFlows>,
+    ) -> Option<Self> {
+        let mode = config.load().listen.proxy_protocol_udp;
+        mode.has_headers().then(|| Self {
+            config: Arc::clone(config),
+            metrics: Arc::clone(metrics),
+            batch: Vec::new(),
+            flows: (mode == ProxyProtocolUdp::First).then(|| Arc::clone(flows)),
+        })
+    }
+
+    /// Flows whose first datagram alone has a header.
+    pub(super) fn proxy_flows(&self) -> Option<Arc<ProxyFlows>> {
+        self.flows.clone()
     }
 
     /// Reads the headers of a batch of `len` datagrams, in place of the last one. Counts headers; without a valid one,
     /// or without a packet behind it, a datagram is dropped.
     #[inline(never)]
     pub(super) fn read_headers(&mut self, len: usize, receive: &mut impl Receive) {
-        let Self { config, metrics, batch } = self;
-        let config = config.load();
+        let Self { config, metrics, batch, flows } = self;
+        let (config, now) = (config.load(), Instant::now());
         batch.clear();
         batch.extend((0..len).map(|index| {
             let (header, datagram) = receive.datagram(index)?;
-            let remote = header.path.addresses.remote_address.0.into();
-            let Some(proxied) = read_header(&config.listen, remote, datagram) else {
-                metrics.udp_proxy_headers_refused.increment();
-                tracing::debug!(%remote, "a datagram did not begin with a valid PROXY protocol header");
-                return None;
+            let proxied = match read_header(&config, flows.as_deref(), &header.path, datagram, now) {
+                Ok(proxied) => proxied,
+                Err(reason) => {
+                    let counter = match reason {
+                        RefusedHeader::Missing => &metrics.udp_proxy_headers_refused,
+                        RefusedHeader::Forged => &metrics.udp_proxy_headers_forged,
+                        RefusedHeader::Full => &metrics.limit_proxy_flows,
+                    };
+                    counter.increment();
+                    let remote = SocketAddr::from(header.path.addresses.remote_address.0);
+                    tracing::debug!(%remote, ?reason, "a datagram had no valid PROXY protocol header");
+                    return None;
+                }
             };
             if proxied.header_len > 0 {
                 metrics.udp_proxy_headers_read.increment();
@@ -83,13 +112,29 @@ impl ProxiedDatagrams {
     }
 }
 
-/// Reads the header of `datagram` from `remote`, if that is a load balancer. `None` if the header is missing or
-/// malformed.
-fn read_header(listen: &Listen, remote: SocketAddr, datagram: &[u8]) -> Option<ProxiedDatagram> {
-    if !listen.is_proxy_sender(remote.ip()) {
-        return Some(ProxiedDatagram { header_len: 0, client: None });
+/// Reads the header of `datagram` on `path`, if it comes from a load balancer; with `flows`, of which only the first
+/// datagram has a header, the client may be a known one.
+fn read_header(
+    config: &Config,
+    flows: Option<&ProxyFlows>,
+    path: &NetworkPath,
+    datagram: &[u8],
+    now: Instant,
+) -> Result<ProxiedDatagram, RefusedHeader> {
+    let remote = SocketAddr::from(path.addresses.remote_address.0);
+    if !config.listen.is_proxy_sender(remote.ip()) {
+        return Ok(ProxiedDatagram { header_len: 0, client: None });
     }
-    let (client, packet) = split_proxied_datagram(datagram)?;
-    let header_len = datagram.len() - packet.len();
-    Some(ProxiedDatagram { header_len, client: client.map(to_canonical_address) })
+    let (mut named, mut header_len) = (None, 0);
+    if flows.is_none() || proxy_header_len(datagram).is_some() {
+        let (client, packet) = split_proxied_datagram(datagram).ok_or(RefusedHeader::Missing)?;
+        // A header without a client is the load balancer's own.
+        named = Some(to_canonical_address(client.unwrap_or(remote)));
+        header_len = datagram.len() - packet.len();
+    }
+    if let Some(flows) = flows {
+        let timeout = config.timeouts.proxy_flow.unwrap_or_default();
+        named = Some(flows.flow_client(path, named, timeout, now)?);
+    }
+    Ok(ProxiedDatagram { header_len, client: named })
 }

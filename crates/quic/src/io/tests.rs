@@ -382,7 +382,7 @@ fn push<const N: usize>(tx_socket: &mut Tx<Kernel>, ports: [u16; N]) {
 #[test]
 fn packets_of_one_connection_path_size_and_codepoint_are_one_message() {
     let kernel = Kernel::default();
-    let mut tx_socket = Tx::new(kernel.clone(), 1472);
+    let mut tx_socket = Tx::new(kernel.clone(), 1472, None);
     tx_socket.queue(|queue| {
         for len in [1200, 1200, 300, 1200] {
             queue.push(packet(1, len)).unwrap();
@@ -401,7 +401,7 @@ fn packets_of_one_connection_path_size_and_codepoint_are_one_message() {
 #[test]
 fn without_gso_each_packet_is_a_message() {
     let kernel = Kernel { no_gso: true, ..Kernel::default() };
-    let mut tx_socket = Tx::new(kernel.clone(), 1472);
+    let mut tx_socket = Tx::new(kernel.clone(), 1472, None);
     push(&mut tx_socket, [1, 1, 1]);
     assert_eq!(*kernel.sent.lock().unwrap(), [(1, 1, 100); 3]);
 }
@@ -409,7 +409,7 @@ fn without_gso_each_packet_is_a_message() {
 #[tokio::test]
 async fn an_endpoint_with_more_to_send_yields_to_other_tasks() {
     let kernel = Kernel::default();
-    let mut tx_socket = Tx::new(kernel.clone(), 1472);
+    let mut tx_socket = Tx::new(kernel.clone(), 1472, None);
     let mut pushed = 0;
     tx_socket.queue(|queue| {
         while queue.has_capacity() {
@@ -430,7 +430,7 @@ async fn an_endpoint_with_more_to_send_yields_to_other_tasks() {
 #[tokio::test]
 async fn blocked_datagrams_leave_first() {
     let kernel = Kernel::default();
-    let mut tx_socket = Tx::new(kernel.clone(), 1472);
+    let mut tx_socket = Tx::new(kernel.clone(), 1472, None);
     kernel.full.store(true, Relaxed);
     push(&mut tx_socket, [1, 2]);
     assert_eq!(*kernel.sent.lock().unwrap(), [(1, 1, 100)]);
@@ -450,7 +450,7 @@ async fn blocked_datagrams_leave_first() {
 #[test]
 fn a_packet_that_writes_nothing_is_an_error_and_leaves_nothing() {
     let kernel = Kernel::default();
-    let mut tx_socket = Tx::new(kernel.clone(), 1472);
+    let mut tx_socket = Tx::new(kernel.clone(), 1472, None);
     let mut error = None;
     tx_socket.queue(|queue| error = queue.push(packet(1, 0)).err());
     assert_eq!(error, Some(tx::Error::EmptyPayload));

@@ -1,6 +1,6 @@
 //! Gathers the endpoint's datagrams for a socket: datagrams of one connection, path and size become one message.
 
-use super::yield_to_runtime::yield_to_runtime;
+use super::{proxy_flows::ProxyFlows, yield_to_runtime::yield_to_runtime};
 use litequic_net::datagram::{NetworkPath, OutgoingBatch, Transmit};
 use s2n_quic_core::{
     event::EndpointPublisher,
@@ -9,7 +9,9 @@ use s2n_quic_core::{
 };
 use std::{
     io,
+    sync::Arc,
     task::{Context, Poll, ready},
+    time::Instant,
 };
 
 /// Bytes that an endpoint may send before other tasks have a turn: four messages, each full but for less than a
@@ -46,12 +48,14 @@ pub(super) struct TxQueue<T> {
     bytes: usize,
     max_datagram: usize,
     joins: bool,
+    /// Flows of load balancers that forget silent ones.
+    flows: Option<Arc<ProxyFlows>>,
 }
 
 impl<T: Transmit> Tx<T> {
-    pub(super) fn new(transmit: T, max_datagram: usize) -> Self {
+    pub(super) fn new(transmit: T, max_datagram: usize, flows: Option<Arc<ProxyFlows>>) -> Self {
         let outgoing = OutgoingBatch::new(max_datagram);
-        let queue = TxQueue { transmit, outgoing, blocked: false, bytes: 0, max_datagram, joins: true };
+        let queue = TxQueue { transmit, outgoing, blocked: false, bytes: 0, max_datagram, joins: true, flows };
         Self { queue, state: TxState::Open }
     }
 }
@@ -156,6 +160,9 @@ impl<T: Transmit> Queue for TxQueue<T> {
         }
         self.make_message_room()?;
         let (path, ecn) = (*message.path_handle(), message.ecn());
+        if let Some(flows) = &self.flows {
+            flows.record_sent(&path, Instant::now());
+        }
         let joinable = self.joins && message.can_gso(self.max_datagram, 0);
         let len = self
             .outgoing

@@ -11,7 +11,6 @@ use crate::{
     request_answer::RequestAnswer,
     tcp_body::TcpResponseBody,
     tcp_connection::{ActiveRequest, ConnectionStep, TcpConnection},
-    tcp_phase::TcpEvent,
     tunnel_handoff::TunnelHandoff,
     write_timeout::ClientSocket,
 };
@@ -23,7 +22,7 @@ use hyper::{
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
 use litequic_exchange::{Abort, Handler, http1::write_fields};
-use std::{cell::Cell, future::poll_fn, io, pin::Pin, rc::Rc};
+use std::{cell::Cell, future::poll_fn, io, pin::Pin, rc::Rc, sync::Arc};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
 /// Bytes that hyper buffers in each direction, beyond a head.
@@ -46,7 +45,8 @@ pub(crate) async fn serve_http1<H: Handler>(
     connection: Rc<TcpConnection<H>>,
 ) {
     let terms = Rc::clone(&connection.terms);
-    let pipeline = Rc::new(PipelineState::with_lifecycle(Rc::clone(&connection.lifecycle)));
+    let pipeline =
+        Rc::new(PipelineState::with_lifecycle(Rc::clone(&connection.lifecycle), Arc::clone(connection.tcp_metrics())));
     let (timeout, small) = (terms.timeouts.request_header, terms.limits.max_small_frames);
     let guard = RequestGuardStream::new(stream, terms.field_limits, timeout, small, Rc::clone(&pipeline));
     let server = Rc::new(Http1Server { connection, pipeline, tunnel: Cell::new(None) });
@@ -79,7 +79,7 @@ pub(crate) async fn serve_http1<H: Handler>(
     let mut broke_off = failure.is_some();
     let (parts, limits) = (serving.into_parts(), connection.linger_limits());
     let mut guard = parts.io.into_inner();
-    if is_cut_off && !server.pipeline.is_flooded.get() {
+    if is_cut_off {
         connection.run_to_end(guard.break_off(&limits)).await;
     } else if let Some(handoff) = server.tunnel.take().filter(|_| !broke_off) {
         guard.release_to_tunnel(&parts.read_buf);
@@ -101,10 +101,6 @@ impl<H> Http1Server<H> {
     /// Counts the end of the connection, after an error if it `broke_off`.
     fn count_connection_end(&self, broke_off: bool) {
         let shared = &self.connection.tcp_metrics().shared;
-        if self.pipeline.is_flooded.get() {
-            shared.limit_small_frames.increment();
-            self.connection.lifecycle.on_event(TcpEvent::Excessive);
-        }
         if self.pipeline.has_large_trailers.get() {
             shared.limit_header_bytes.increment();
         }

@@ -2,9 +2,12 @@
 //! request hyper reads the connection's end, once the kernel has the responses to all earlier requests.
 
 use super::request_scanner::{CheckedBytes, RequestScanner};
-use crate::{body_discard::LingerLimits, refusal::Refusal, tcp_lifecycle::TcpLifecycle, write_timeout::ClientSocket};
+use crate::{
+    body_discard::LingerLimits, refusal::Refusal, tcp_lifecycle::TcpLifecycle, tcp_metrics::TcpMetrics,
+    write_timeout::ClientSocket,
+};
 use bytes::{Buf, BytesMut};
-use litequic_base::{timers::IdleTimer, token_bucket::TokenBucket};
+use litequic_base::timers::{DeadlineTimer, IdleTimer, Throttle};
 use litequic_exchange::{ClientDeadline, MinimumRate, http1::SMALL_CHUNK, terms::FieldLimits};
 use std::{
     cell::{Cell, RefCell},
@@ -12,8 +15,9 @@ use std::{
     io,
     pin::Pin,
     rc::Rc,
+    sync::Arc,
     task::{Context, Poll, Waker, ready},
-    time::{Duration, Instant},
+    time::Duration,
 };
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 
@@ -30,6 +34,7 @@ const MAX_READ_AHEAD: usize = 16 * 1024;
 #[derive(Debug, Default)]
 pub struct PipelineState {
     lifecycle: Rc<TcpLifecycle>,
+    metrics: Arc<TcpMetrics>,
     /// The response to a rejected request, once hyper has read the connection's end in its place.
     pub(super) refusal: Cell<Option<Refusal>>,
     /// Number of requests that were passed on and not answered.
@@ -40,16 +45,14 @@ pub struct PipelineState {
     waiting: RefCell<Option<Waker>>,
     /// All received bytes were read.
     pub(super) is_drained: Cell<bool>,
-    /// The connection ends because its client sent too many small pieces.
-    pub(super) is_flooded: Cell<bool>,
     /// The connection ends because its client sent trailers beyond their limit.
     pub(super) has_large_trailers: Cell<bool>,
 }
 
 impl PipelineState {
-    /// Creates the state of a connection with the lifecycle `life`.
-    pub(super) fn with_lifecycle(life: Rc<TcpLifecycle>) -> Self {
-        Self { lifecycle: life, ..Self::default() }
+    /// Creates the state of a connection with the lifecycle `life`, which counts in `metrics`.
+    pub(super) fn with_lifecycle(life: Rc<TcpLifecycle>, metrics: Arc<TcpMetrics>) -> Self {
+        Self { lifecycle: life, metrics, ..Self::default() }
     }
 
     /// Whether bytes were received of the body of the first request that was not answered. Those of all but the last
@@ -89,25 +92,25 @@ pub struct RequestGuardStream<S> {
 /// Rate limit of small pieces of bodies and tunnels.
 #[derive(Debug)]
 struct PieceLimit {
-    bucket: TokenBucket,
+    throttle: Throttle,
+    pause: DeadlineTimer,
     /// The last piece was short.
     short: bool,
 }
 
 impl PieceLimit {
     /// Counts `read` bytes that arrived at once, with `chunks` small chunks. A short read counts only if it follows
-    /// another, as each write of a fast client may end in a short record. Returns false after too many.
-    fn admit_piece(&mut self, read: usize, chunks: u32) -> bool {
+    /// another, as each write of a fast client may end in a short record. Returns whether a pause begins.
+    fn count_small_pieces(&mut self, read: usize, chunks: u32) -> bool {
         let short = (read as u64) < SMALL_CHUNK;
         let again = std::mem::replace(&mut self.short, short) && short;
-        let small = chunks.max(u32::from(again));
-        small == 0 || self.bucket.take_tokens(small, Instant::now())
+        self.throttle.count_things(chunks.max(u32::from(again)))
     }
 }
 
 impl<S> RequestGuardStream<S> {
     /// Creates a guard for requests with heads within `bounds`, each received within `timeout` of its first byte. More
-    /// than `small` small pieces a second are an error.
+    /// than `small` small pieces a second are slowed.
     pub fn new(stream: S, bounds: FieldLimits, timeout: Duration, small: u32, pipeline: Rc<PipelineState>) -> Self {
         Self {
             stream,
@@ -118,7 +121,7 @@ impl<S> RequestGuardStream<S> {
             deadline: ClientDeadline::new(MinimumRate::without_rate(timeout)),
             pipeline,
             released: false,
-            pieces: PieceLimit { bucket: TokenBucket::new(small), short: false },
+            pieces: PieceLimit { throttle: Throttle::new(small), pause: DeadlineTimer::default(), short: false },
         }
     }
 
@@ -131,16 +134,12 @@ impl<S> RequestGuardStream<S> {
         self.released = true;
     }
 
-    /// Counts a piece of a body.
-    ///
-    /// Fails after too many small ones.
-    fn count_piece(&mut self, read: usize) -> io::Result<()> {
+    /// Counts a piece of a body: after too many small ones nothing is read for a while.
+    fn count_piece(&mut self, read: usize) {
         let chunks = std::mem::take(&mut self.requests.small);
-        if self.pieces.admit_piece(read, chunks) {
-            return Ok(());
+        if self.pieces.count_small_pieces(read, chunks) {
+            self.pipeline.metrics.shared.limit_small_frames.increment();
         }
-        self.pipeline.is_flooded.set(true);
-        Err(io::Error::other("too many small pieces of a body"))
     }
 
     /// Rejects a request. hyper flushes its responses as it is polled once more.
@@ -207,7 +206,7 @@ impl<S: AsyncRead + Unpin> RequestGuardStream<S> {
         self.held.extend_from_slice(came.get(passed..).unwrap_or_default());
         out.set_filled(before.saturating_add(passed));
         if was_in_body {
-            self.count_piece(read)?;
+            self.count_piece(read);
         }
         if passed > 0 {
             self.deadline.on_progress(0);
@@ -293,10 +292,13 @@ impl<S: AsyncRead + Unpin> AsyncRead for RequestGuardStream<S> {
                 this.passed = this.passed.saturating_sub(count);
                 return Poll::Ready(Ok(()));
             }
+            // The timeout for a head does not run meanwhile: only bodies and tunnels have pieces.
+            ready!(this.pieces.throttle.poll_pause(&mut this.pieces.pause, cx));
             if this.released {
                 let before = out.filled().len();
                 ready!(Pin::new(&mut this.stream).poll_read(cx, out))?;
-                return Poll::Ready(this.count_piece(out.filled().len().saturating_sub(before)));
+                this.count_piece(out.filled().len().saturating_sub(before));
+                return Poll::Ready(Ok(()));
             }
             if this.pipeline.refusal.get().is_some() {
                 return Poll::Ready(Ok(()));

@@ -1,7 +1,7 @@
 //! Adapts a request's body as h2 delivers it.
 
-use super::stream_tasks::StreamTasks;
-use crate::{body_discard::BodyDiscard, tcp_body::IncomingBody};
+use super::{stream_tasks::StreamTasks, unread_frames::StreamFrames};
+use crate::{body_discard::BodyDiscard, http2_frames::data_frame_overhead, tcp_body::IncomingBody};
 use bytes::Bytes;
 use h2::RecvStream;
 use http::{HeaderMap, header};
@@ -21,14 +21,21 @@ pub(super) struct Http2IncomingBody {
     left: Option<u64>,
     data_ended: bool,
     taken: UploadDetector,
+    frames: StreamFrames,
     tasks: Weak<StreamTasks>,
 }
 
 impl Http2IncomingBody {
     /// Creates the body behind `head` on `stream`.
-    pub(super) fn new(stream: RecvStream, head: &HeaderMap, account: ReceiveAccount, tasks: Weak<StreamTasks>) -> Self {
+    pub(super) fn new(
+        stream: RecvStream,
+        head: &HeaderMap,
+        account: ReceiveAccount,
+        frames: StreamFrames,
+        tasks: Weak<StreamTasks>,
+    ) -> Self {
         let left = head.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-        Self { stream, left, data_ended: false, taken: UploadDetector::new(account), tasks }
+        Self { stream, left, data_ended: false, taken: UploadDetector::new(account), frames, tasks }
     }
 }
 
@@ -58,6 +65,7 @@ impl Body for Http2IncomingBody {
                     // An error means that the stream is gone.
                     let _ = self.stream.flow_control().release_capacity(data.len());
                     self.taken.count_body_bytes(bytes);
+                    self.frames.count_frame_read(data_frame_overhead(data.len()));
                     self.left = self.left.map(|left| left.saturating_sub(bytes));
                     return Poll::Ready(Some(Ok(Frame::data(data))));
                 }

@@ -1,7 +1,8 @@
 //! Filters a connection's bytes for h2, and counts the client's frames.
 
-use super::first_settings::FirstSettings;
-use crate::http2_frames::{FrameCounter, FrameFlood, ReceivedPriority};
+use super::{first_settings::FirstSettings, unread_frames::UnreadFrames};
+use crate::http2_frames::{FrameCounter, ReceivedPriority};
+use litequic_base::timers::{DeadlineTimer, Throttle};
 use litequic_exchange::LingerBudget;
 use litequic_resources::receive::ReceiveAccount;
 use std::{
@@ -21,8 +22,10 @@ const DISCARD_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// An event in the frames of a client.
 pub(super) enum FrameNotice {
-    /// There were too many frames of a kind: the connection ends.
-    Flood(FrameFlood),
+    /// There were too many frames other than DATA and HEADERS: the connection ends.
+    Flood,
+    /// There were too many small DATA frames: the connection is not read for a while.
+    Slowed,
     /// The client has reset a stream.
     Reset(u32),
     /// The client has signalled a priority.
@@ -37,6 +40,9 @@ pub(super) struct FrameLimitStream<S, T> {
     /// HEADERS frames that were read. Nothing more is read before all are accepted, as h2 has no other limit for
     /// requests that wait to be accepted.
     heads: Rc<Cell<u32>>,
+    small_frames: Throttle,
+    pause: DeadlineTimer,
+    unread: Rc<UnreadFrames>,
     notify: T,
     flooded: bool,
     /// All received bytes were read.
@@ -47,12 +53,23 @@ pub(super) struct FrameLimitStream<S, T> {
 }
 
 impl<S, T: Fn(FrameNotice)> FrameLimitStream<S, T> {
-    pub(super) fn new(stream: S, frames: FrameCounter, account: ReceiveAccount, heads: Rc<Cell<u32>>, tell: T) -> Self {
+    pub(super) fn new(
+        stream: S,
+        frames: FrameCounter,
+        small_frames: Throttle,
+        account: ReceiveAccount,
+        heads: Rc<Cell<u32>>,
+        unread: Rc<UnreadFrames>,
+        tell: T,
+    ) -> Self {
         Self {
             stream,
             frames,
             account,
             heads,
+            small_frames,
+            pause: DeadlineTimer::default(),
+            unread,
             notify: tell,
             flooded: false,
             drained: false,
@@ -93,17 +110,25 @@ impl<S: AsyncRead + Unpin, T: Fn(FrameNotice) + Unpin> AsyncRead for FrameLimitS
         if self.flooded || self.heads.get() > 0 {
             return Poll::Pending;
         }
+        let this = &mut *self;
+        ready!(this.unread.poll_unread_room(cx));
+        ready!(this.small_frames.poll_pause(&mut this.pause, cx));
         let before = out.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, out);
         self.drained = read.is_pending();
         ready!(read)?;
         let came = out.filled().get(before..).unwrap_or_default();
         self.drained |= came.is_empty();
-        if let Err(flood) = self.frames.count_received_frames(came, Instant::now()) {
+        if self.frames.count_received_frames(came, Instant::now()).is_err() {
             out.set_filled(before);
             self.flooded = true;
-            (self.notify)(FrameNotice::Flood(flood));
+            (self.notify)(FrameNotice::Flood);
             return Poll::Pending;
+        }
+        let this = &mut *self;
+        this.frames.take_overheads().for_each(|(stream, bytes)| this.unread.count_unread_frames(stream, bytes));
+        if this.small_frames.count_things(this.frames.take_small_frames()) {
+            (this.notify)(FrameNotice::Slowed);
         }
         self.frames.take_reset_streams().into_iter().for_each(|stream| (self.notify)(FrameNotice::Reset(stream)));
         if self.frames.has_priorities() {

@@ -4,14 +4,16 @@
 use super::{
     frame_limit_stream::{FrameLimitStream, FrameNotice},
     stream_acceptor::Http2StreamAcceptor,
+    unread_frames::UnreadFrames,
 };
 use crate::{
-    http2_frames::{FrameCounter, FrameFlood, ReceivedPriority},
+    http2_frames::{FrameCounter, ReceivedPriority},
     priorities::Http2Priorities,
     tcp_connection::{ConnectionStep, TcpConnection},
     tcp_phase::TcpEvent,
 };
 use h2::{Reason, server};
+use litequic_base::timers::Throttle;
 use litequic_exchange::Handler;
 use std::{cell::Cell, future::poll_fn, ops::RangeInclusive, pin::pin, rc::Rc, sync::Arc};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -44,10 +46,10 @@ pub(crate) async fn serve_http2<H: Handler>(
     }
     let grant = receive.grant_window(window, connection.admitted.entry.client_source().own_network());
     let stream_window = u32::try_from(limits.stream_receive_window(window)).unwrap_or(u32::MAX);
+    let unread = UnreadFrames::new(window, grant.clone_account(), Arc::clone(metrics));
     let window = u32::try_from(window).unwrap_or(u32::MAX).clamp(*WINDOW_RANGE.start(), *WINDOW_RANGE.end());
     connection.account_received(grant.clone_account());
-    let (mut frames, heads) =
-        (FrameCounter::new(limits.max_control_frames, limits.max_small_frames), Rc::<Cell<_>>::default());
+    let (mut frames, heads) = (FrameCounter::new(limits.max_control_frames), Rc::<Cell<_>>::default());
     if connection.has_ordered_responses() {
         let _ = connection.priorities.set(Http2Priorities::new(limits.max_streams, Arc::clone(metrics)));
         frames = frames.with_priorities();
@@ -55,7 +57,10 @@ pub(crate) async fn serve_http2<H: Handler>(
     let (told, violation) = (Rc::clone(&connection), Rc::<Cell<_>>::default());
     connection.writes.expect_frames();
     let violates = Rc::clone(&violation);
-    let mut counted = FrameLimitStream::new(stream, frames, grant.clone_account(), Rc::clone(&heads), move |notice| {
+    let small_frames = Throttle::new(limits.max_small_frames);
+    let (account, accepted) = (grant.clone_account(), Rc::clone(&heads));
+    let frames_of_streams = Rc::clone(&unread);
+    let notify = move |notice| {
         match notice {
             FrameNotice::Reset(stream) => return told.writes.on_client_reset(stream),
             FrameNotice::Update(update) => {
@@ -65,11 +70,12 @@ pub(crate) async fn serve_http2<H: Handler>(
                 }
                 return;
             }
-            FrameNotice::Flood(FrameFlood::Control) => told.tcp_metrics().shared.limit_control_frames.increment(),
-            FrameNotice::Flood(FrameFlood::Small) => told.tcp_metrics().shared.limit_small_frames.increment(),
+            FrameNotice::Slowed => return told.tcp_metrics().shared.limit_small_frames.increment(),
+            FrameNotice::Flood => told.tcp_metrics().shared.limit_control_frames.increment(),
         }
         told.lifecycle.on_event(TcpEvent::Excessive);
-    });
+    };
+    let mut counted = FrameLimitStream::new(stream, frames, small_frames, account, accepted, frames_of_streams, notify);
     if connection.priorities.get().is_some() {
         counted = counted.without_rfc7540_priorities();
     }
@@ -84,6 +90,8 @@ pub(crate) async fn serve_http2<H: Handler>(
         .max_pending_accept_reset_streams(
             usize::try_from(connection.lifecycle.max_resets_at_once()).unwrap_or(usize::MAX).max(MIN_PENDING_RESETS),
         )
+        // `UnreadFrames` bounds the memory of frames: it stops reading rather than ending the connection.
+        .data_frame_budget(usize::MAX)
         .max_send_buffer_size(MAX_SEND_BUFFER);
     if connection.terms.has_tunnels {
         // Sends SETTINGS_ENABLE_CONNECT_PROTOCOL (RFC 8441 §3).
@@ -102,7 +110,8 @@ pub(crate) async fn serve_http2<H: Handler>(
     let fields = Rc::<Cell<u64>>::default();
     let unchecked = Rc::clone(&fields);
     connection.admitted.entry.add_memory_counter(move || unchecked.get().saturating_mul(FIELD_MEMORY));
-    let mut accepting = Http2StreamAcceptor { h2, heads, fields, account: grant.clone_account(), tasks: Rc::default() };
+    let (account, tasks) = (grant.clone_account(), Rc::default());
+    let mut accepting = Http2StreamAcceptor { h2, heads, fields, account, unread, tasks };
     let mut was_told = connection.lifecycle.is_going_away();
     if was_told {
         accepting.h2.graceful_shutdown();
@@ -165,6 +174,8 @@ fn end_http2<H>(connection: &TcpConnection<H>, result: Result<(), h2::Error>) {
         tracing::debug!(client = %connection.client.address, %error, "an HTTP/2 connection failed");
         // A limit of h2 was reached, and h2 has sent GOAWAY.
         if error.is_library() && error.reason() == Some(Reason::ENHANCE_YOUR_CALM) {
+            tracing::info!(client = %connection.client.address, %error, "an HTTP/2 connection reached a limit of h2");
+            connection.tcp_metrics().limit_h2.increment();
             connection.lifecycle.on_event(TcpEvent::Excessive);
         }
     }

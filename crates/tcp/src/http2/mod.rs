@@ -10,6 +10,7 @@ mod send_capacity;
 mod stream_acceptor;
 mod stream_tasks;
 mod tunnel_stream;
+mod unread_frames;
 
 pub use super::http2_frames::{FrameCounter, FrameFlood};
 pub(super) use http2_server::serve_http2;

@@ -3,7 +3,7 @@
 
 use super::{
     body::Http2IncomingBody, send_capacity::poll_send_capacity, stream_tasks::StreamTasks,
-    tunnel_stream::Http2TunnelStream,
+    tunnel_stream::Http2TunnelStream, unread_frames::StreamFrames,
 };
 use crate::{
     connection_writes::ConnectionWrites, priorities::ResponseTurn, request_answer::RequestAnswer,
@@ -32,15 +32,16 @@ pub(super) async fn serve_stream<H: Handler>(
     request: Request<RecvStream>,
     mut respond: SendResponse<QueuedPiece>,
     account: ReceiveAccount,
+    frames: StreamFrames,
     tasks: Weak<StreamTasks>,
 ) {
     let id = respond.stream_id().as_u32();
     let (head, stream) = request.into_parts();
     // The bytes behind a CONNECT are no body.
     let (body, tunnel) = match stream {
-        stream if head.method == Method::CONNECT => (None, Some((stream, account))),
+        stream if head.method == Method::CONNECT => (None, Some((stream, account, frames))),
         stream if stream.is_end_stream() => (None, None),
-        stream => (Some(Http2IncomingBody::new(stream, &head.headers, account, tasks)), None),
+        stream => (Some(Http2IncomingBody::new(stream, &head.headers, account, frames, tasks)), None),
     };
     let (interim, queue) = InterimSender::open_channel();
     let answer = {
@@ -73,8 +74,8 @@ pub(super) async fn serve_stream<H: Handler>(
         (Some(Ok(RequestAnswer::Response(response))), _) => {
             send_http2_response(&connection, response, &mut respond, id).await;
         }
-        (Some(Ok(RequestAnswer::Tunnel(head, handoff))), Some((stream, account))) => {
-            join_tunnel(&connection, head, handoff, &mut respond, stream, account).await;
+        (Some(Ok(RequestAnswer::Tunnel(head, handoff))), Some((stream, account, frames))) => {
+            join_tunnel(&connection, head, handoff, &mut respond, stream, account, frames).await;
         }
         (Some(Ok(RequestAnswer::Tunnel(..)) | Err(_)), _) => respond.send_reset(Reason::INTERNAL_ERROR),
     }
@@ -88,6 +89,7 @@ async fn join_tunnel<H: Handler>(
     respond: &mut SendResponse<QueuedPiece>,
     stream: RecvStream,
     account: ReceiveAccount,
+    frames: StreamFrames,
 ) {
     head.status = StatusCode::OK;
     handoff.request.begin_response_head(head.status);
@@ -97,7 +99,7 @@ async fn join_tunnel<H: Handler>(
             (MinimumRate::without_rate(connection.terms.timeouts.send), Arc::clone(connection.tcp_metrics()));
         // A tunnel that stalls ends alone, and its connection continues.
         let writes = Rc::new(ConnectionWrites::<()>::new(Arc::clone(&metrics)));
-        let stream = Http2TunnelStream::new(send, stream, account);
+        let stream = Http2TunnelStream::new(send, stream, account, frames);
         // The connection's own stream counts the bytes.
         handoff.join_until_end(WriteTimeout::new(stream, pace, writes, TrafficCounter::default(), metrics)).await;
     }

@@ -1,6 +1,6 @@
 //! Accepts the streams of a connection. Each request that h2 accepts gets a task.
 
-use super::{request_stream, stream_tasks::StreamTasks};
+use super::{request_stream, stream_tasks::StreamTasks, unread_frames::UnreadFrames};
 use crate::{response_buffer::QueuedPiece, tcp_connection::TcpConnection, tcp_phase::TcpEvent};
 use h2::{Reason, server};
 use litequic_exchange::Handler;
@@ -35,6 +35,7 @@ pub(super) struct Http2StreamAcceptor<S> {
     /// Fields of accepted requests whose tasks have not begun, plus [`REQUEST_COST`] for each request.
     pub(super) fields: Rc<Cell<u64>>,
     pub(super) account: ReceiveAccount,
+    pub(super) unread: Rc<UnreadFrames>,
     pub(super) tasks: Rc<StreamTasks>,
 }
 
@@ -82,11 +83,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http2StreamAcceptor<S> {
                     let count = REQUEST_COST.saturating_add(request.headers().len() as u64);
                     let (fields, connection) = (Rc::clone(&self.fields), Rc::clone(connection));
                     let (account, tasks) = (self.account.clone(), Rc::downgrade(&self.tasks));
+                    let frames = self.unread.account_stream_frames(stream);
                     self.fields.set(self.fields.get().saturating_add(count));
                     // Boxed inside the task: a large task would be copied several times on its way to the runtime.
                     self.tasks.spawn_task(async move {
                         fields.set(fields.get().saturating_sub(count));
-                        Box::pin(request_stream::serve_stream(connection, request, respond, account, tasks)).await;
+                        Box::pin(request_stream::serve_stream(connection, request, respond, account, frames, tasks))
+                            .await;
                     });
                     if self.fields.get() > MAX_UNCHECKED_FIELDS {
                         // This task runs again behind the spawned tasks.

@@ -1,7 +1,7 @@
 //! Reads and writes the stream of an extended CONNECT (RFC 8441) by `AsyncRead` and `AsyncWrite`.
 
-use super::send_capacity::poll_send_capacity;
-use crate::{response_buffer::QueuedPiece, write_timeout::ClientSocket};
+use super::{send_capacity::poll_send_capacity, unread_frames::StreamFrames};
+use crate::{http2_frames::data_frame_overhead, response_buffer::QueuedPiece, write_timeout::ClientSocket};
 use bytes::{Buf, Bytes};
 use h2::{RecvStream, SendStream};
 use litequic_resources::receive::ReceiveAccount;
@@ -20,11 +20,17 @@ pub(super) struct Http2TunnelStream {
     /// Received bytes that were not read yet.
     ahead: Bytes,
     account: ReceiveAccount,
+    frames: StreamFrames,
 }
 
 impl Http2TunnelStream {
-    pub(super) const fn new(send: SendStream<QueuedPiece>, receive: RecvStream, account: ReceiveAccount) -> Self {
-        Self { send, receive, ahead: Bytes::new(), account }
+    pub(super) const fn new(
+        send: SendStream<QueuedPiece>,
+        receive: RecvStream,
+        account: ReceiveAccount,
+        frames: StreamFrames,
+    ) -> Self {
+        Self { send, receive, ahead: Bytes::new(), account, frames }
     }
 }
 
@@ -32,7 +38,10 @@ impl AsyncRead for Http2TunnelStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         while self.ahead.is_empty() {
             match ready!(self.receive.poll_data(cx)) {
-                Some(data) => self.ahead = data.map_err(|error| reset_error(&error))?,
+                Some(data) => {
+                    self.ahead = data.map_err(|error| reset_error(&error))?;
+                    self.frames.count_frame_read(data_frame_overhead(self.ahead.len()));
+                }
                 None => return Poll::Ready(Ok(())),
             }
         }

@@ -129,7 +129,7 @@ impl PasswordChecker {
             return PasswordCheck::Limited(wait);
         }
         let (answer, answered) = oneshot::channel();
-        let is_newcomer = !shared.has_failed(&source, client, now);
+        let is_newcomer = !shared.network_has_failed(&source, client, now);
         let job = VerificationJob { users: Arc::clone(users), credentials, source, client, is_newcomer, answer };
         let Ok(queued) = shared.submit_job(job, now) else { return PasswordCheck::Busy };
         let checked = timeout(QUEUE_TIMEOUT, answered).await;
@@ -170,7 +170,7 @@ impl CheckerState {
     }
 
     /// Whether a password of the client's widest network was wrong lately.
-    fn has_failed(&self, source: &ClientSource, client: IpAddr, now: Instant) -> bool {
+    fn network_has_failed(&self, source: &ClientSource, client: IpAddr, now: Instant) -> bool {
         match source.widest_network() {
             Some(network) => self.by_source.has_counted_event(&network, now),
             None => self.by_source.has_counted_event(&client_key(client), now),
@@ -182,8 +182,8 @@ impl CheckerState {
         let is_newcomer = job.is_newcomer;
         let mut queue = self.lock_queue();
         let Some(place) = queue.enqueue_job(job, now) else { return Err(()) };
-        queue.grant_slots();
-        while queue.threads < queue.used_slot_count() {
+        queue.grant_threads();
+        while queue.threads < queue.running_job_count() {
             let shared = Arc::clone(self);
             let started = thread::Builder::new().name("litequic-password".into()).spawn(move || shared.verify_jobs());
             if let Err(error) = started {
@@ -219,11 +219,11 @@ impl CheckerState {
             };
             let now = Instant::now();
             // Other requests of its network may have failed while this one waited.
-            if job.is_newcomer && self.has_failed(&job.source, job.client, now) {
+            if job.is_newcomer && self.network_has_failed(&job.source, job.client, now) {
                 queue.newcomers.release_slot(slot);
                 job.is_newcomer = false;
                 let _ = queue.enqueue_job(job, now);
-                queue.grant_slots();
+                queue.grant_threads();
                 continue;
             }
             drop(queue);
@@ -231,7 +231,7 @@ impl CheckerState {
             let checked = (!job.answer.is_closed()).then(|| self.verify_job(&job));
             queue = self.lock_queue();
             queue.pool_mut(job.is_newcomer).release_slot(slot);
-            queue.grant_slots();
+            queue.grant_threads();
             if let Some(checked) = checked {
                 // The client may have gone meanwhile.
                 let _ = job.answer.send(checked);
@@ -281,13 +281,13 @@ impl VerificationQueue {
     }
 
     /// Number of jobs that have a thread, or that a thread is about to take.
-    fn used_slot_count(&self) -> u32 {
+    fn running_job_count(&self) -> u32 {
         self.newcomers.used_slot_count() + self.others.used_slot_count()
     }
 
     /// Gives free slots to newcomers, and then to the other requests.
-    fn grant_slots(&mut self) {
-        while self.used_slot_count() < MAX_THREADS
+    fn grant_threads(&mut self) {
+        while self.running_job_count() < MAX_THREADS
             && let Some((job, slot)) = self.newcomers.grant_slot().or_else(|| self.others.grant_slot())
         {
             self.ready.push_back((slot, job));
@@ -347,7 +347,7 @@ mod tests {
         assert_eq!(check(&passwords, &other, "alice", "alice's", 1).await, PasswordCheck::Wrong);
         assert_eq!(check(&passwords, &other, "alice", "new", 1).await, PasswordCheck::Right);
         assert_eq!(check(&passwords, &Arc::default(), "alice", "new", 1).await, PasswordCheck::Wrong);
-        assert_eq!(passwords.0.get().unwrap().lock_queue().used_slot_count(), 0);
+        assert_eq!(passwords.0.get().unwrap().lock_queue().running_job_count(), 0);
     }
 
     #[tokio::test]

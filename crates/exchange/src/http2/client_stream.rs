@@ -143,7 +143,7 @@ impl ClientStream {
     }
 
     /// Appends `content`, which stands behind `before` in the same read.
-    pub(super) fn on_content(&mut self, before: &[u8], content: &[u8]) -> Result<(), StreamFailure> {
+    pub(super) fn append_content(&mut self, before: &[u8], content: &[u8]) -> Result<(), StreamFailure> {
         if let Some(owed) = &mut self.owed {
             *owed = owed.checked_sub(content.len() as u64).ok_or(StreamFailure::Malformed)?;
         }
@@ -162,7 +162,7 @@ impl ClientStream {
         Ok(())
     }
 
-    pub(super) fn unread_length(&self) -> usize {
+    pub(super) fn unread_content_length(&self) -> usize {
         match &self.unread {
             UnreadContent::First(first) => first.len(),
             UnreadContent::Pieces(pieces) => pieces.len(),
@@ -170,8 +170,8 @@ impl ClientStream {
     }
 
     /// Number of bytes of the response's content that were not read, if it is known.
-    pub(super) fn remaining(&self) -> Option<u64> {
-        self.owed.map(|owed| owed.saturating_add(self.unread_length() as u64))
+    pub(super) fn remaining_length(&self) -> Option<u64> {
+        self.owed.map(|owed| owed.saturating_add(self.unread_content_length() as u64))
     }
 
     /// Removes the content that was not read; `None` if there is none.
@@ -188,7 +188,7 @@ impl ClientStream {
     }
 
     /// Removes the whole content, if all of it was received at once.
-    pub(super) fn take_whole(&mut self) -> Option<WholeBody> {
+    pub(super) fn take_whole_piece(&mut self) -> Option<WholeBody> {
         match &mut self.unread {
             UnreadContent::First(first)
                 if self.phase == ReceivePhase::Ended && self.trailers.is_none() && self.failure.is_none() =>
@@ -208,7 +208,7 @@ impl ClientStream {
             return 0;
         }
         let wanted = capacity.clamp(DEFAULT_WINDOW as usize, MAX_STREAM_WINDOW) as i64;
-        let promised = self.receive_window.saturating_add(self.unread_length() as i64);
+        let promised = self.receive_window.saturating_add(self.unread_content_length() as i64);
         let missing = wanted.saturating_sub(promised);
         if missing < wanted / 2 {
             return 0;

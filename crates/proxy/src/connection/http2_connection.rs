@@ -131,7 +131,7 @@ impl Http2Connection {
         if let Some(failure) = connection.failure.take() {
             return Err(ConnectFailure { error: failure.error, reason: Some(failure.to_string()) });
         }
-        let reason = connection.state.borrow().fault().map(|fault| fault.to_string());
+        let reason = connection.state.borrow().server_fault().map(|fault| fault.to_string());
         Err(ConnectFailure { error: Error::Connect, reason })
     }
 
@@ -142,17 +142,17 @@ impl Http2Connection {
 
     /// Number of requests in flight.
     pub(crate) fn open_streams(&self) -> u32 {
-        self.state.borrow().open_streams()
+        self.state.borrow().open_stream_count()
     }
 
     /// Most requests at a time that the server allows.
     pub(crate) fn max_streams(&self) -> u32 {
-        self.state.borrow().max_streams()
+        self.state.borrow().peer_stream_limit()
     }
 
     /// Bytes of request bodies that the server accepts at this moment.
     pub(crate) fn send_window(&self) -> i64 {
-        self.state.borrow().send_window()
+        self.state.borrow().connection_send_window()
     }
 
     /// Time since which the connection has no request; `None` while it has one.
@@ -179,9 +179,9 @@ impl Http2Connection {
     }
 
     /// Removes a stream, and cancels a request that is not complete.
-    pub(super) fn close_stream(&self, id: u32) {
+    pub(super) fn end_stream(&self, id: u32) {
         let mut state = self.state.borrow_mut();
-        let is_cancelled = state.close_stream(id);
+        let is_cancelled = state.remove_stream(id);
         let is_idle = state.is_idle();
         drop(state);
         self.metrics.origin_streams_open.decrement();
@@ -307,7 +307,7 @@ impl Http2Connection {
             socket.count_syscalls(&self.metrics);
             match ready!(written)? {
                 0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                written => state.on_written(written),
+                written => state.on_output_written(written),
             }
         }
         cx.waker().wake_by_ref();

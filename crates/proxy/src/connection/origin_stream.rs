@@ -94,7 +94,7 @@ impl OriginStream {
         }
         let id = match self.id.get() {
             Some(id) => id,
-            None => match self.open_stream(head) {
+            None => match self.begin_request(head) {
                 Some(id) => id,
                 None => return Poll::Ready(Err(SendFailure::Unsent)),
             },
@@ -116,12 +116,12 @@ impl OriginStream {
         })
     }
 
-    fn open_stream(&self, head: &Head) -> Option<u32> {
+    fn begin_request(&self, head: &Head) -> Option<u32> {
         let outgoing = self.outgoing.borrow();
         let traceparent = outgoing.traceparent.as_ref().map(Traceparent::to_bytes);
         let extra = traceparent.as_ref().map(|value| (name::TRACEPARENT, value.as_slice()));
         let scheme = if self.connection.is_https { "https" } else { "http" };
-        let id = self.connection.state.borrow_mut().open_stream(head, scheme, extra, outgoing.upload.is_none())?;
+        let id = self.connection.state.borrow_mut().begin_stream(head, scheme, extra, outgoing.upload.is_none())?;
         self.id.set(Some(id));
         self.connection.metrics.origin_streams_open.increment();
         self.connection.wake_driver();
@@ -149,7 +149,7 @@ impl OriginStream {
                 return Poll::Ready(Err(error));
             }
             if !outgoing.piece.is_empty() {
-                if state.poll_send_capacity(id, cx) == 0 {
+                if state.poll_upload_window(id, cx) == 0 {
                     return Poll::Pending;
                 }
                 state.send_piece(id, &mut outgoing.piece);
@@ -172,7 +172,7 @@ impl OriginStream {
                 None => None,
             };
             outgoing.upload = None;
-            self.connection.state.borrow_mut().end_request(id, trailers.as_ref());
+            self.connection.state.borrow_mut().finish_request(id, trailers.as_ref());
             self.connection.wake_driver();
         }
     }
@@ -196,7 +196,7 @@ impl OriginStream {
             state.output_length(),
             state.poll_content(id, self.read_capacity.get().map_or(FIRST_READ, |capacity| capacity.get()), cx),
         );
-        let trailers = if matches!(polled, Poll::Ready(None)) { state.take_trailers(id) } else { None };
+        let trailers = if matches!(polled, Poll::Ready(None)) { state.take_response_trailers(id) } else { None };
         let updates_window = state.output_length() > before;
         drop(state);
         if updates_window {
@@ -231,7 +231,7 @@ impl OriginStream {
     /// The body of the response if all of it came with the head, and the request is sent.
     pub(crate) fn take_whole_body(&self) -> Option<WholeBody> {
         let id = self.id.get().filter(|_| self.is_sent())?;
-        self.connection.state.borrow_mut().take_whole(id)
+        self.connection.state.borrow_mut().take_whole_content(id)
     }
 
     /// Whether the response's body has no more bytes or trailers.
@@ -252,7 +252,7 @@ impl OriginStream {
 
     /// Whether a part of the response was received.
     pub(crate) fn has_answered(&self) -> bool {
-        self.id.get().is_some_and(|id| self.connection.state.borrow().has_answered(id))
+        self.id.get().is_some_and(|id| self.connection.state.borrow().has_response_begun(id))
     }
 
     /// TLS failure since the handshake.
@@ -269,7 +269,7 @@ impl OriginStream {
 
     fn cancel_request(&self) {
         if let Some(id) = self.id.get() {
-            self.connection.state.borrow_mut().cancel_request(id);
+            self.connection.state.borrow_mut().cancel_stream(id);
             self.connection.count_cancel();
             self.connection.wake_driver();
         }
@@ -279,7 +279,7 @@ impl OriginStream {
 impl Drop for OriginStream {
     fn drop(&mut self) {
         if let Some(id) = self.id.get() {
-            self.connection.close_stream(id);
+            self.connection.end_stream(id);
         }
     }
 }

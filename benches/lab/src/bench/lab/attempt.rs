@@ -98,7 +98,7 @@ impl Lab {
         let upload = task.load.kind == load::Kind::Upload;
         let by_sink = task.is_served_by_sink();
         if self.network.topology == Topology::Veth {
-            self.network.limit(task.rate)?;
+            self.network.shape(task.shape)?;
         }
         self.start_origin(by_sink, task.is_client_alone)?;
         let (path, crc32) = self.files.body(task.load.body)?;

@@ -118,7 +118,7 @@ struct HeaderBlock {
     stream: u32,
     ends_stream: bool,
     bytes: Vec<u8>,
-    /// Number of all its bytes.
+    /// Number of bytes of the section so far, kept or skipped.
     length: usize,
 }
 

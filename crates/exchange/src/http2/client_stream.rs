@@ -1,5 +1,5 @@
-//! Holds the state of one request's stream on an HTTP/2 connection to a server (RFC 9113 §5.1): its windows, and what of
-//! the response was received and not read.
+//! Holds the state of one request's stream on an HTTP/2 connection to a server (RFC 9113 §5.1): its windows, and the
+//! part of the response that was received and not read.
 
 use super::{DEFAULT_WINDOW, HeadFault, Http2ErrorCode};
 use crate::{Fields, WholeBody};

@@ -65,7 +65,7 @@ pub(crate) struct Http2Connection {
     pub(crate) born: Instant,
     /// Number of requests so far.
     pub(crate) requests: Cell<u64>,
-    /// Time since which there is no request.
+    /// Time at which the last request ended.
     idle_since: Cell<Instant>,
     /// Whether no further request is sent.
     is_retired: Cell<bool>,

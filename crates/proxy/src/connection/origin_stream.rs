@@ -107,7 +107,12 @@ impl OriginStream {
         }
         Poll::Ready(match ready!(received) {
             Ok((status, fields)) if status.is_informational() => Ok(ReceivedMessage::Interim(status, fields)),
-            Ok((status, fields)) => Ok(ReceivedMessage::Response(ReceivedHead { status, is_http_10: false, fields })),
+            Ok((status, fields)) => {
+                if let Some(upload) = &self.outgoing.borrow().upload {
+                    upload.forget_beginning();
+                }
+                Ok(ReceivedMessage::Response(ReceivedHead { status, is_http_10: false, fields }))
+            }
             Err(StreamFailure::Unprocessed) => {
                 self.connection.metrics.origin_streams_refused.increment();
                 Err(SendFailure::Unsent)

@@ -270,7 +270,7 @@ fn every_change_is_listed_with_its_key() {
             &[
                 "access_log.path: none → /var/log/a",
                 "access_log.format: json → logfmt",
-                "access_log.fields: time, request_id, client, protocol, and 15 more → time, status",
+                "access_log.fields: time, request_id, client, protocol, and 16 more → time, status",
                 "access_log.sample: 1.0 → 0.0125",
             ],
         ),

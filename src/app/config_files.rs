@@ -5,8 +5,8 @@
 use super::{acme_files, collector_tls, descriptors, origin_tls, replica::own_replica, start_error::NO_REPLICA, users};
 use litequic_admin::{Token, TokenError};
 use litequic_config::{
-    self as config, AccessTarget, Config, ConfigFaults, ConfigWarning, FaultCollector, HeaderRules, ParsedConfig,
-    ProxyProtocolUdp, RouteTarget, Template,
+    self as config, AccessTarget, Config, ConfigFaults, ConfigWarning, FaultCollector, HeaderRules, OriginConfig,
+    OriginProtocol, ParsedConfig, ProxyProtocolUdp, RouteTarget, Template,
 };
 use litequic_proxy::{Pages, RoutingFiles};
 use litequic_quic::{Secrets, ServerIdKey};
@@ -64,6 +64,7 @@ pub fn load_files(draft: ParsedConfig) -> Result<LoadedConfig, ConfigFaults> {
         check_unix_sockets(&config, &mut findings);
         warn_ambiguous_routes(&config, &mut findings);
         warn_named_addresses(&config, &mut findings);
+        warn_futile_upgrades(&config, &mut findings);
         warn_foreign_variables(&config, &mut findings);
         descriptors::warn_unreachable_keys(&config, &mut findings);
         let routing = RoutingFiles { pages: pages?, tls: tls?, users: users? };
@@ -220,6 +221,23 @@ fn warn_named_addresses(config: &Config, findings: &mut FaultCollector) {
             if is_set {
                 findings.add_warning(&format!("routes[{n}].{key}"), problem);
             }
+        }
+    }
+}
+
+/// Warns of routes that permit protocols to which their origin cannot switch: HTTP/2 has no `Upgrade`, and without TLS
+/// no choice of HTTP/1.1.
+fn warn_futile_upgrades(config: &Config, findings: &mut FaultCollector) {
+    for (n, route) in config.routes.iter().enumerate() {
+        let origin = route.target_origin().and_then(|name| config.origins.get(name));
+        let is_futile = |origin: &OriginConfig| {
+            origin.protocol == OriginProtocol::Http2 && !origin.servers.iter().any(|server| server.address.is_https())
+        };
+        let key = format!("routes[{n}].upgrade");
+        if origin.is_some_and(is_futile) && !route.upgrade.is_empty() && findings.is_in_file(&key) {
+            let problem = "has no effect: the origin has protocol = \"h2\" without https, so that requests to switch \
+                           protocols get 501";
+            findings.add_warning(&key, problem);
         }
     }
 }

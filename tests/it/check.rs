@@ -151,6 +151,26 @@ fn warnings(more: &str) -> Vec<String> {
 }
 
 #[test]
+fn upgrades_before_http2_without_tls_have_a_warning() {
+    let route = |path: &str, origin: &str, more: &str| {
+        format!("[[routes]]\npath_prefix = \"/{path}\"\norigin = \"{origin}\"\n{more}\n")
+    };
+    let websocket = "upgrade = \"websocket\"";
+    let more = [
+        route("a", "calls", websocket),
+        route("b", "calls", ""),
+        route("c", "calls", "upgrade = []"),
+        route("d", "secure", websocket),
+        route("e", "origin", websocket),
+        "[origins.calls]\nurl = \"unix:/run/calls\"\nprotocol = \"h2\"\n".to_owned(),
+        "[origins.secure]\nurl = \"https://127.0.0.1:9\"\nprotocol = \"h2\"\n".to_owned(),
+    ];
+    let expected = "4:11: warning: routes[0].upgrade = \"websocket\": has no effect: the origin has protocol = \"h2\" \
+                    without https, so that requests to switch protocols get 501";
+    assert_eq!(warnings(&more.concat()), [expected]);
+}
+
+#[test]
 fn variables_of_other_programs_have_a_warning() {
     let rules = "[[routes]]\norigin = \"origin\"\n\
                  request_headers.set = { x-real-ip = \"$remote_addr\", x-price = \"$5\", x-client = \"{client}\" }\n\

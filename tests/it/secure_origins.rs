@@ -10,7 +10,7 @@ use crate::{
 };
 use base64::{Engine, prelude::BASE64_STANDARD};
 use futures_util::{SinkExt, StreamExt};
-use litequic_config::{OriginTls, TlsVersion};
+use litequic_config::{OriginProtocol, OriginTls, TlsVersion};
 use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, SanType};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
@@ -131,6 +131,33 @@ async fn files_of_every_size_arrive_whole_from_nginx() {
         assert_eq!(up.status, 204);
         let full = litequic.sum(|worker| worker.proxy.origin_tls_full.get());
         assert_eq!(full, 1, "one connection serves them all");
+        litequic.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn files_of_every_size_arrive_from_nginx_over_http2() {
+    let (folder, authority) = (Folder::new(), Authority::new("root"));
+    let (ca, plaintext, port) = (folder.put("ca.pem", &authority.pem()), free_tcp_port(), free_tcp_port());
+    let more =
+        format!("listen 127.0.0.1:{plaintext} http2;\nlisten 127.0.0.1:{port} ssl http2;\nclient_max_body_size 0;\n");
+    let Some((nginx, _)) = nginx(&folder, &authority, &more) else { return };
+    for size in [0, 1, 16_384, 65_536, 10_000_000] {
+        fs::write(nginx.file(&format!("/{size}")), bytes(size)).unwrap();
+    }
+    let plaintext = OriginAddress::Tcp { host: "127.0.0.1".into(), port: plaintext };
+    for origin in [OriginConfig::new(plaintext), https(port, ca)] {
+        let litequic = before(OriginConfig { protocol: OriginProtocol::Http2, ..origin }).await;
+        let client = Client::to(&litequic).await;
+        for size in [0, 1, 16_384, 65_536, 10_000_000] {
+            let answer = client.get(&format!("/{size}")).await;
+            assert_eq!((answer.status.as_u16(), answer.body.len()), (200, size));
+            assert_eq!(Sha256::digest(&answer.body), Sha256::digest(bytes(size)), "{size}");
+            let head = client.fetch(client.request(Method::HEAD, &format!("/{size}")), "").await;
+            assert_eq!(head.field("content-length"), Some(size.to_string().as_str()));
+        }
+        assert_eq!(client.post("/none", bytes(3_000_000)).await.status, 404);
+        assert_eq!(litequic.sum(|worker| worker.proxy.origin_connections.get()), 1);
         litequic.stop().await;
     }
 }

@@ -9,7 +9,7 @@ use crate::reading::name_kinds::{
 };
 use crate::reading::section::ConfigSection;
 use crate::reading::table::{
-    KeyReader, KeyTable, custom_key, file_key, fixed_value, keys, list_key, optional_key, required_key,
+    KeyReader, KeyTable, custom_key, derived_default, file_key, fixed_value, keys, list_key, optional_key, required_key,
 };
 use crate::reading::value_kinds::{
     COUNT_OR_ZERO_RANGE, COUNT_RANGE, DAY, RawValue, TIMEOUT_RANGE, ValueKind, boolean_kind, duration_kind,
@@ -38,8 +38,8 @@ keys! {
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct OriginConfig counted by "litequic_limit_reached_total{limit=\"origin_*\"}" {
         /// Addresses of the origin's servers, all different, and all with `https` or none. The port is 80, or 443 with
-        /// `https`, unless given. litequic sends HTTP/1.1: in plaintext, or over TLS to `https`, where it always
-        /// verifies the server's certificate. The path of a socket has at most 107 bytes. A table sets a server's
+        /// `https`, unless given. litequic sends HTTP/1.1, or HTTP/2 with `protocol = "h2"`: in plaintext, or over TLS to
+        /// `https`, where it always verifies the server's certificate. The path of a socket has at most 107 bytes. A table sets a server's
         /// address with its weight, or makes it a backup server.
         servers("url"): Vec<OriginServer> = Vec::new(), custom_key(read_servers, |all| all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "));
 
@@ -96,8 +96,8 @@ keys! {
         /// `https` its header comes before the TLS handshake.
         proxy_protocol: bool = false, boolean_kind();
 
-        /// Active health checks: a periodic GET to each server. Without this table there are none.
-        health: Option<HealthCheck> = None, optional_table_key(HealthCheck::read_table, |health| health.path.clone());
+        /// Active health checks: a periodic GET to each server, or a call of gRPC. Without this table there are none.
+        health: Option<HealthCheck> = None, optional_table_key(read_health, HealthCheck::format_health);
 
         // Every web server speaks HTTP/1.1.
         /// Protocol of requests to the servers, by its ALPN name. `"h2"`, HTTP/2, is for gRPC servers, and saves a
@@ -231,6 +231,10 @@ pub(super) fn read_origin(section: &mut ConfigSection<'_>, cookies: &mut BTreeSe
             None,
             None,
         );
+    }
+    let checks_grpc = origin.health.as_ref().is_some_and(|health| health.grpc.is_some());
+    if checks_grpc && origin.protocol != OriginProtocol::Http2 {
+        section.note_fault("health", "grpc needs HTTP/2", Some("protocol = \"h2\" in the origin"), None);
     }
     if origin.tls.is_some() && !some && section.is_valid_list("url") {
         section.note_fault("tls", "has no effect without https", Some("https:// in url"), None);
@@ -501,11 +505,15 @@ pub(crate) fn sticky_kind() -> ValueKind<Sticky> {
 }
 
 keys! {
-    /// Active health checks, a periodic GET to each server: `[origin.health]`.
+    /// Active health checks, a periodic request to each server by the origin's `protocol`: `[origin.health]`.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct HealthCheck {
-        /// Path of the check's request, with a query if necessary.
-        path: String = String::new(), required_key(request_target_kind());
+        /// Path of the check's GET, with a query if necessary. This key or `grpc` is required.
+        path: String = String::new(), derived_default(request_target_kind());
+
+        /// Service whose health is requested by gRPC, in place of a GET: `grpc.health.v1.Health/Check`. `""` is the
+        /// whole server. The check succeeds with the answer `SERVING`. Requires `protocol = "h2"`.
+        grpc: Option<String> = None, optional_key(grpc_service_kind(), "none");
 
         /// `Host` of the check. By default the server's own address; `localhost` for a Unix socket.
         host: Option<String> = None, optional_key(authority_kind(), "the server's");
@@ -535,11 +543,40 @@ keys! {
 impl HealthCheck {
     /// Number of ranges in a list of statuses.
     pub const MAX_STATUSES: usize = 16;
+    /// Bytes of a service's name: its length is one byte of the request (protobuf).
+    pub const MAX_SERVICE_BYTES: usize = 127;
+
+    fn format_health(&self) -> String {
+        self.grpc.as_ref().map_or_else(|| self.path.clone(), |service| format!("grpc {service:?}"))
+    }
 
     /// Whether a response with `status` is a success.
     pub fn accepts_status(&self, status: u16) -> bool {
         self.statuses.iter().any(|statuses| statuses.contains_status(status))
     }
+}
+
+/// Reads `[origin.health]`.
+fn read_health(section: &mut ConfigSection<'_>) -> HealthCheck {
+    let health = HealthCheck::read_table(section);
+    if section.has_key("grpc") {
+        for key in ["path", "statuses"] {
+            section.note_fault(key, "has no effect beside grpc", None, None);
+        }
+    }
+    section.require_one_of(["path", "grpc"], "a path such as \"/health\", or grpc with the name of a service");
+    health
+}
+
+/// Name of a gRPC service, such as `shop.v1.Orders`, or nothing.
+pub(super) fn grpc_service_kind() -> ValueKind<String> {
+    let parse = |text: String| match text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        true if text.len() <= HealthCheck::MAX_SERVICE_BYTES => Ok(text),
+        true => Err(format!("has more than {} bytes", HealthCheck::MAX_SERVICE_BYTES).into()),
+        false => Err("has a character that no service's name has".into()),
+    };
+    text_kind("a service's name such as \"shop.v1.Orders\", or \"\"", parse, Clone::clone)
+        .with_pattern(&format!("[!-~]{{0,{}}}", HealthCheck::MAX_SERVICE_BYTES))
 }
 
 /// An inclusive range of statuses: `200` or `"200-299"`.
@@ -654,7 +691,7 @@ pub enum OriginAddressError {
     #[error("begins with none of \"http://\", \"https://\" and \"unix:\"")]
     Scheme,
     /// The scheme is that of a protocol that litequic does not send to origins.
-    #[error("litequic sends HTTP/1.1 to origins{0}")]
+    #[error("litequic sends HTTP/1.1 or HTTP/2 to origins{0}")]
     Protocol(&'static str),
     /// A path follows the host: `http://HOST/PATH`.
     #[error("has a path, query or fragment; litequic sends those of the request")]
@@ -676,7 +713,8 @@ pub enum OriginAddressError {
 /// The fault of a `scheme` that litequic does not know, in lower case.
 fn foreign_scheme(scheme: &str) -> OriginAddressError {
     OriginAddressError::Protocol(match scheme {
-        "h2" | "h2c" | "h2+h2c" | "grpc" | "grpcs" => ", not HTTP/2 or gRPC",
+        "h2c" | "grpc" => ": write http://, and protocol = \"h2\"",
+        "h2" | "h2+h2c" | "http2" | "grpcs" => ": write https://, and protocol = \"h2\"",
         "fastcgi" | "fcgi" | "uwsgi" | "scgi" | "ajp" => ": put a web server such as nginx before this one",
         "ws" | "wss" => ", and WebSocket by its upgrade",
         "tcp" | "udp" => ", and nothing else",

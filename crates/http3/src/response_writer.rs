@@ -73,7 +73,7 @@ async fn write_header_and_body<H: Handler>(
     };
     sender.begin_response();
     connection.priorities.apply_response_priority(sender.send_window(), &fields, record);
-    let framing = DataFraming::new(method, status, body.size_hint().exact());
+    let framing = DataFraming::new(method, status, body.size_hint().exact(), body.is_end_stream());
     match framing {
         DataFraming::Nothing => {
             sender.mark_last();
@@ -209,12 +209,14 @@ enum DataFraming {
 }
 
 impl DataFraming {
-    /// Returns the framing of the response to `method`, whose body has `length` bytes, if that is known.
-    fn new(method: &Method, status: StatusCode, length: Option<u64>) -> Self {
+    /// Returns the framing of the response to `method`, whose body has `length` bytes, if that is known, and may have
+    /// trailers unless it is at its end.
+    fn new(method: &Method, status: StatusCode, length: Option<u64>, is_end: bool) -> Self {
         let has_none = *method == Method::HEAD || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
         match length {
             _ if has_none => Self::Nothing,
-            Some(0) => Self::Nothing,
+            Some(0) if is_end => Self::Nothing,
+            Some(0) => Self::Pieces,
             Some(length) => Self::Whole(length),
             None => Self::Pieces,
         }

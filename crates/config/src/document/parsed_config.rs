@@ -58,6 +58,11 @@ impl FaultCollector {
         self.warnings.push(ConfigWarning(self.positions.fault_at_key(key, &problem)));
     }
 
+    /// Whether the file has a value for `key`.
+    pub fn is_in_file(&self, key: &str) -> bool {
+        self.positions.by_key.contains_key(key)
+    }
+
     /// Returns the string in the file for `key`; `None` if there is no string.
     pub fn raw_string(&self, key: &str) -> Option<&str> {
         let value = self.positions.by_key.get(key)?.value.as_deref()?;

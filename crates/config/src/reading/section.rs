@@ -28,6 +28,8 @@ pub(crate) struct ConfigSection<'s> {
     /// Keys that were read, with their schemas if these are wanted.
     properties: Map<String, Json>,
     required: Vec<String>,
+    /// Keys of which one is required.
+    required_alternatives: Vec<&'static str>,
     /// Tables that the file may have and the schema lacks.
     beside_schema: Vec<&'static str>,
     /// Required keys that are missing, with the expected value of each.
@@ -71,6 +73,7 @@ impl<'s> ConfigSection<'s> {
             is_described: true,
             properties: Map::new(),
             required: Vec::new(),
+            required_alternatives: Vec::new(),
             beside_schema: Vec::new(),
             missing: RefCell::default(),
             wrong: Vec::new(),
@@ -473,6 +476,14 @@ impl<'s> ConfigSection<'s> {
         }
     }
 
+    /// Records a fault unless the table has one of `keys`; the first one counts as missing.
+    pub(crate) fn require_one_of<const N: usize>(&mut self, keys: [&'static str; N], expected: &str) {
+        if let Some(first) = keys.first().filter(|_| !keys.iter().any(|key| self.has_key(key))) {
+            self.note_missing(first, expected);
+        }
+        self.required_alternatives.extend(keys);
+    }
+
     /// Whether the table has only tables under unknown names, as if `[origin.NAME]` was meant as `[origins.NAME]`.
     fn is_misnamed_table(&self) -> bool {
         let known = |name: &str| self.properties.contains_key(name);
@@ -564,6 +575,10 @@ impl<'s> ConfigSection<'s> {
         let mut schema = json!({ "type": "object", "properties": self.properties, "additionalProperties": false });
         if let Some(schema) = schema.as_object_mut().filter(|_| !self.required.is_empty()) {
             schema.insert("required".into(), self.required.into());
+        }
+        if let Some(schema) = schema.as_object_mut().filter(|_| !self.required_alternatives.is_empty()) {
+            let required = self.required_alternatives.iter().map(|key| json!({ "required": [key] }));
+            schema.insert("anyOf".into(), required.collect());
         }
         schema
     }

@@ -1,6 +1,7 @@
 //! Parses the head of a response (RFC 9112 §4 to §6): the lines by httparse, persistence here.
 
 use super::{MessageFraming, message_framing::FramingFields};
+use crate::http2::{Http2FrameHeader, kind};
 use httparse::{Header, ParserConfig, Status};
 use std::mem::MaybeUninit;
 
@@ -46,6 +47,9 @@ pub enum HeadError {
     /// The lines are not those of a response.
     #[error("the response's header is invalid: {0}")]
     Invalid(httparse::Error),
+    /// A SETTINGS frame (RFC 9113 §3.4).
+    #[error("the server speaks HTTP/2: protocol = \"h2\"")]
+    Http2,
     /// A status below 100.
     #[error("the response's status is invalid")]
     Status,
@@ -125,7 +129,11 @@ pub fn parse_response_head<'l, 'b>(
         Ok(Status::Complete(length)) if length <= MAX_HEAD => length,
         Ok(Status::Partial) if bytes.len() < MAX_HEAD => return Ok(None),
         Ok(_) | Err(httparse::Error::TooManyHeaders) => return Err(HeadError::TooLarge),
-        Err(error) => return Err(HeadError::Invalid(error)),
+        Err(error) => {
+            let frame = bytes.first_chunk().map(Http2FrameHeader::parse_frame_header);
+            let is_settings = frame.is_some_and(|frame| (frame.kind, frame.stream) == (kind::SETTINGS, 0));
+            return Err(if is_settings { HeadError::Http2 } else { HeadError::Invalid(error) });
+        }
     };
     let status = response.code.filter(|status| *status >= 100).ok_or(HeadError::Status)?;
     let is_http_10 = response.version == Some(0);
@@ -294,6 +302,7 @@ mod tests {
         ] {
             assert!(matches!(found(text.as_bytes(), false), Err(HeadError::Invalid(_))), "{text:?}");
         }
+        assert_eq!(found(b"\0\0\x06\x04\0\0\0\0\0\0\x03\0\0\0d", false), Err(HeadError::Http2));
         assert_eq!(found(b"HTTP/1.1 099 OK\r\n\r\n", false), Err(HeadError::Status));
     }
 

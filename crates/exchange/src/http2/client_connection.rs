@@ -257,7 +257,8 @@ impl ClientConnection {
         self.idle_frames = 0;
         while !piece.is_empty() {
             let window = self.send_window;
-            let Some(stream) = self.stream_mut(id) else { return };
+            // A request that was reset gets nothing more.
+            let Some(stream) = self.stream_mut(id).filter(|stream| stream.sends()) else { return };
             let capacity = usize::try_from(window.min(stream.send_window)).unwrap_or_default();
             let length = piece.len().min(max_frame).min(capacity);
             if length == 0 {
@@ -363,7 +364,7 @@ impl ClientConnection {
 
     /// Whether the whole request was handed to the connection, or the server wants no more of it.
     pub fn is_request_sent(&self, id: u32) -> bool {
-        self.stream(id).is_none_or(|stream| stream.is_sent || stream.failure.is_some())
+        self.stream(id).is_none_or(|stream| !stream.sends())
     }
 
     /// Whether a frame of the response was received.

@@ -113,6 +113,11 @@ impl ClientStream {
         self.failure.is_none() && (!self.is_sent || self.phase != ReceivePhase::Ended)
     }
 
+    /// Whether the request's end was not sent, and the server wants it.
+    pub(super) const fn sends(&self) -> bool {
+        !self.is_sent && self.failure.is_none()
+    }
+
     pub(super) fn wake_tasks(&mut self) {
         for task in [self.reader.take(), self.sender.take()].into_iter().flatten() {
             task.wake();

@@ -23,5 +23,6 @@ pub(crate) use preemption::{
 };
 pub(crate) use proxy_header::ProxiedClient;
 pub(crate) use request_body::{TrailerRules, Upload, UploadProgress};
+pub(crate) use socket::OriginSocket;
 pub(crate) use tls::TlsFailure;
 pub use tls::TlsToOrigin;

@@ -178,7 +178,7 @@ impl OriginTlsConfig {
         let (Some(config), Some(name)) = (self.config.clone(), self.name.clone()) else {
             return Err(TlsFailure::protocol_failure("TLS is not configured for this server").into());
         };
-        let wants_http2 = !config.alpn_protocols.is_empty();
+        let wants_http2 = config.alpn_protocols == [ALPN_HTTP2];
         let connection = UnbufferedClientConnection::new(config, name)
             .map_err(|error| TlsFailure::protocol_failure(error.to_string()))?;
         let session = Box::new(OriginTlsSession {

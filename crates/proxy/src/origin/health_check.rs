@@ -1,12 +1,14 @@
 //! Makes health checks: a periodic request to each server of an origin, by the control thread for all workers, so that
 //! the number of workers does not multiply them; and reports the state of servers to the operator.
 
+use super::http2_health;
 use crate::balance::{CheckResult, HealthState, HealthStreak};
 use crate::connection::{self, ProbeTarget, TlsFailure, TlsToOrigin, reach_server};
 use crate::metrics::{CheckMetrics, CheckMetricsTable, ServerName};
 use litequic_base::timers::timeout;
-use litequic_config::{HealthCheck, OriginAddress};
+use litequic_config::{HealthCheck, OriginAddress, OriginProtocol};
 use litequic_exchange::http1::{self, HeadError, HeadLines};
+use litequic_exchange::http2::{ConnectionFault, StreamFailure};
 use std::{convert::Infallible, io, sync::Arc, time::Duration};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
@@ -17,8 +19,10 @@ use tokio::{
 
 /// Random part of an interval, in both directions: checks of many litequic do not coincide for long.
 const JITTER: f64 = 0.1;
+/// `User-Agent` of a check.
+pub(super) const USER_AGENT: &str = concat!("litequic/", env!("CARGO_PKG_VERSION"), " (health check)");
 /// Bytes of a usual response's head; a longer one may have as many as that of a request ([`http1::MAX_HEAD`]).
-const RESPONSE_CAPACITY: usize = 1024;
+pub(super) const RESPONSE_CAPACITY: usize = 1024;
 
 /// A server to be checked, with the settings of its checks.
 #[derive(Debug, Clone)]
@@ -28,6 +32,7 @@ pub(crate) struct CheckTarget {
     pub(crate) health: HealthCheck,
     pub(crate) tls: Option<Arc<TlsToOrigin>>,
     pub(crate) proxy_protocol: bool,
+    pub(crate) protocol: OriginProtocol,
     pub(crate) dns_interval: Duration,
     pub(crate) health_state: Arc<HealthState>,
 }
@@ -36,7 +41,8 @@ impl CheckTarget {
     /// Whether `other` is to be checked in the same way, for the same workers.
     fn is_same_target(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.health_state, &other.health_state)
-            && (&self.health, self.proxy_protocol) == (&other.health, other.proxy_protocol)
+            && (&self.health, self.proxy_protocol, self.protocol)
+                == (&other.health, other.proxy_protocol, other.protocol)
             && (self.dns_interval, &self.tls) == (other.dns_interval, &other.tls)
     }
 
@@ -164,7 +170,7 @@ async fn run_server_checks(checked: CheckTarget, counters: Arc<CheckMetrics>) {
 ///
 /// The problem, for the operator.
 async fn request_health(checked: &CheckTarget) -> Result<(), String> {
-    let CheckTarget { address, health, tls, proxy_protocol, dns_interval, .. } = checked;
+    let CheckTarget { address, health, tls, proxy_protocol, protocol, dns_interval, .. } = checked;
     let target = ProbeTarget { address, tls: tls.as_deref(), proxy_protocol: *proxy_protocol };
     let stream = reach_server(target, health.timeout, Some(*dns_interval)).await;
     let mut stream = stream.map_err(|error| match TlsFailure::in_error(&error) {
@@ -179,8 +185,10 @@ async fn request_health(checked: &CheckTarget) -> Result<(), String> {
             None => "localhost".into(),
         },
     };
-    let agent = concat!("litequic/", env!("CARGO_PKG_VERSION"), " (health check)");
-    let fields = [("host", &*host), ("user-agent", agent), ("connection", "close")];
+    if *protocol == OriginProtocol::Http2 {
+        return http2_health::request_health_over_http2(&mut stream, &host, health).await;
+    }
+    let fields = [("host", &*host), ("user-agent", USER_AGENT), ("connection", "close")];
     let mut request = Vec::new();
     http1::write_request_head(
         &mut request,
@@ -196,24 +204,40 @@ async fn request_health(checked: &CheckTarget) -> Result<(), String> {
     let written = written.await;
     let status = match (read_status(&mut stream).await, written) {
         (Ok(status), _) => status,
-        (Err(NoHealthAnswer::Io(error)), _) | (Err(NoHealthAnswer::Closed), Err(error)) => {
-            let reason = TlsFailure::in_error(&error).map_or_else(|| error.to_string(), ToString::to_string);
-            return Err(format!("connection failed: {reason}"));
-        }
-        (Err(error), _) => return Err(format!("connection failed: {error}")),
+        (Err(NoHealthAnswer::Closed), Err(error)) => return Err(NoHealthAnswer::Io(error).to_problem()),
+        (Err(error), _) => return Err(error.to_problem()),
     };
+    check_status(health, status)
+}
+
+pub(super) fn check_status(health: &HealthCheck, status: u16) -> Result<(), String> {
     if health.accepts_status(status) { Ok(()) } else { Err(format!("answered with {status}")) }
 }
 
 /// Failure of a health check to get a response.
 #[derive(Debug, thiserror::Error)]
-enum NoHealthAnswer {
+pub(super) enum NoHealthAnswer {
     #[error("the server closed the connection before its response")]
     Closed,
     #[error(transparent)]
     Io(#[from] io::Error),
     #[error(transparent)]
     Head(#[from] HeadError),
+    #[error(transparent)]
+    Connection(#[from] ConnectionFault),
+    #[error(transparent)]
+    Stream(#[from] StreamFailure),
+}
+
+impl NoHealthAnswer {
+    /// The problem, for the operator.
+    pub(super) fn to_problem(&self) -> String {
+        let reason = match self {
+            Self::Io(error) => TlsFailure::in_error(error).map(ToString::to_string),
+            _ => None,
+        };
+        format!("connection failed: {}", reason.unwrap_or_else(|| self.to_string()))
+    }
 }
 
 /// Reads the status of the final response that `stream` begins with.

@@ -1,6 +1,7 @@
 //! Holds an origin and its servers: the choice of one for each request, their health by checks and by requests.
 
 mod health_check;
+mod http2_health;
 mod ticket;
 mod worker_origin;
 mod worker_server;

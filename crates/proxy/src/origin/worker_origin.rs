@@ -9,7 +9,7 @@ use crate::connection::TlsToOrigin;
 use crate::message::FieldPolicy;
 use crate::metrics::ProxyMetrics;
 use crate::pool::PoolResources;
-use litequic_config::{self as config, Fraction, OriginServer, Sticky};
+use litequic_config::{self as config, Fraction, OriginProtocol, OriginServer, Sticky};
 use litequic_exchange::{FieldName, Fields, name};
 use std::{
     cell::{Cell, RefCell},
@@ -27,6 +27,14 @@ pub(crate) struct RoutedOrigin {
     pub(crate) health_states: Vec<Arc<HealthState>>,
     /// TLS to the servers, if they have https.
     pub(crate) tls: Option<Arc<TlsToOrigin>>,
+}
+
+impl RoutedOrigin {
+    /// TLS for connections outside of any pool, which offers the origin's protocol.
+    pub(crate) fn tls_for_probes(&self) -> Option<Arc<TlsToOrigin>> {
+        let is_http2 = self.config.protocol == OriginProtocol::Http2;
+        self.tls.as_ref().map(|tls| if is_http2 { Arc::new(tls.with_http2()) } else { Arc::clone(tls) })
+    }
 }
 
 /// One worker's state of one origin.

@@ -225,8 +225,8 @@ impl Routing {
     /// Servers that are to be checked.
     pub(crate) fn check_targets(&self) -> Vec<CheckTarget> {
         let of_origin = |(name, routed): (&String, &RoutedOrigin)| {
-            let RoutedOrigin { config: origin, health_states, tls } = routed;
-            let (origin_name, proxy_protocol) = (Arc::<str>::from(name.as_str()), origin.proxy_protocol);
+            let RoutedOrigin { config: origin, health_states, .. } = routed;
+            let (origin_name, tls) = (Arc::<str>::from(name.as_str()), routed.tls_for_probes());
             let checked = |health: &config::HealthCheck| {
                 let servers = origin.servers.iter().zip(health_states);
                 let one = |(server, health_state): (&OriginServer, &Arc<HealthState>)| CheckTarget {
@@ -234,7 +234,8 @@ impl Routing {
                     address: server.address.clone(),
                     health: health.clone(),
                     tls: tls.clone(),
-                    proxy_protocol,
+                    proxy_protocol: origin.proxy_protocol,
+                    protocol: origin.protocol,
                     dns_interval: origin.dns_interval,
                     health_state: Arc::clone(health_state),
                 };
@@ -248,7 +249,8 @@ impl Routing {
     /// State of every server of every origin, in the order of their names and of the configuration.
     pub fn server_states(&self) -> Vec<ServerState> {
         let of_origin = |(name, routed): (&String, &RoutedOrigin)| {
-            let RoutedOrigin { config: origin, health_states, tls } = routed;
+            let RoutedOrigin { config: origin, health_states, .. } = routed;
+            let tls = routed.tls_for_probes();
             let one = |(server, health_state): (&OriginServer, &Arc<HealthState>)| ServerState {
                 origin: name.clone(),
                 address: server.address.clone(),

@@ -7,7 +7,7 @@ use h2::{
     server::{self, SendResponse},
 };
 use http::{HeaderMap, StatusCode};
-use litequic_config::OriginProtocol;
+use litequic_config::{HealthCheck, OriginProtocol};
 
 type ServerRequest = http::Request<RecvStream>;
 
@@ -307,7 +307,7 @@ fn a_response_that_is_complete_survives_the_reset_behind_it() {
 }
 
 #[test]
-fn a_server_without_http2_is_told_apart() {
+fn a_server_of_the_other_protocol_is_told_apart() {
     on_a_worker(async {
         let script = Script::new().await;
         let setup = http2(&script, |_| {});
@@ -316,6 +316,14 @@ fn a_server_without_http2_is_told_apart() {
         peer.say("HTTP/1.1 400 Bad Request\r\n\r\n").await;
         assert_eq!(status_of(sent).await, 502);
         assert_eq!(setup.metrics.origin_connect_errors.get(), 1);
+
+        // SETTINGS in place of HTTP/1.1.
+        let setup = script.proxy(|_| {});
+        let sent = setup.get();
+        let mut peer = script.accept().await;
+        peer.stream.write_all(b"\0\0\x06\x04\0\0\0\0\0\0\x03\0\0\0d").await.unwrap();
+        assert_eq!(status_of(sent).await, 502);
+        assert_eq!(setup.metrics.origin_errors.get(), 1);
     });
 }
 
@@ -348,5 +356,71 @@ fn a_request_whose_content_does_not_fit_its_length_fails_alone() {
         peer.serve("fine").await;
         assert_eq!(wrong.await.unwrap().unwrap().status(), StatusCode::BAD_GATEWAY);
         assert_eq!(body_of(right).await, "fine");
+    });
+}
+
+#[test]
+fn health_checks_speak_http2_and_grpc() {
+    on_a_worker(async {
+        let (serving, not_serving): (&[u8], &[u8]) = (&[0, 0, 0, 0, 2, 8, 1], &[0, 0, 0, 0, 2, 8, 2]);
+        let call = |service: &str| HealthCheck { grpc: Some(service.into()), ..HealthCheck::default() };
+        let get = || HealthCheck { path: "/up?a".into(), ..HealthCheck::default() };
+        // The check, status, content, grpc-status of the trailers or of the header, the problem.
+        let table = [
+            (get(), 200, &b"fine"[..], None, None),
+            (get(), 503, b"", None, Some("answered with 503")),
+            (call(""), 200, serving, Some("0"), None),
+            (call("shop.Orders"), 200, serving, Some("0"), None),
+            (call(""), 200, not_serving, Some("0"), Some("the service is not SERVING")),
+            (call(""), 200, b"", Some("0"), Some("the service is not SERVING")),
+            (call(""), 200, serving, None, Some("answered without grpc-status")),
+            (call(""), 404, b"", None, Some("answered with 404")),
+            (call("a"), 200, b"", Some("5"), Some("the server has no service \"a\" (NOT_FOUND)")),
+            (call(""), 200, b"", Some("12"), Some("the server has no grpc.health.v1.Health service (UNIMPLEMENTED)")),
+            (call(""), 200, serving, Some("14"), Some("answered with grpc-status \"14\"")),
+        ];
+        for (health, status, content, grpc_status, expected) in table {
+            let script = Script::new().await;
+            let wanted = health.grpc.clone();
+            let health = HealthCheck { healthy: 1, unhealthy: 1, ..health };
+            let setup = http2(&script, |origin| origin.health = Some(health));
+            let checks = spawn_local(crate::check_health(Arc::clone(&setup.shared), Arc::default(), Arc::default()));
+            let mut peer = Http2Peer::accept(&script).await;
+            let (mut request, mut respond) = peer.next().await;
+            let (path, body) = match &wanted {
+                None => ("/up?a", vec![]),
+                Some(service) => (
+                    "/grpc.health.v1.Health/Check",
+                    match service.len() {
+                        0 => vec![0; 5],
+                        n => [&[0, 0, 0, 0, n as u8 + 2, 0x0a, n as u8], service.as_bytes()].concat(),
+                    },
+                ),
+            };
+            assert_eq!(request.uri().path_and_query().unwrap(), path);
+            assert_eq!(request.uri().authority().unwrap().as_str(), script.listener.local_addr().unwrap().to_string());
+            let mut received = Vec::new();
+            while let Some(piece) = request.body_mut().data().await {
+                received.extend(piece.unwrap());
+            }
+            assert_eq!(received, body);
+            let mut head = http::Response::builder().status(status);
+            if let Some(status) = grpc_status.filter(|_| content.is_empty()) {
+                head = head.header("grpc-status", status);
+            }
+            let is_end = content.is_empty();
+            let mut sending = respond.send_response(head.body(()).unwrap(), is_end).unwrap();
+            if !is_end {
+                sending.send_data(Bytes::from_static(content), grpc_status.is_none()).unwrap();
+                if let Some(status) = grpc_status {
+                    let line = ("grpc-status".parse().unwrap(), status.parse().unwrap());
+                    sending.send_trailers(HeaderMap::from_iter([line])).unwrap();
+                }
+            }
+            peer.task.await.unwrap();
+            let state = &setup.shared.load().server_states()[0].check.clone().unwrap();
+            assert_eq!((state.up, state.problem.as_deref()), (expected.is_none(), expected), "{wanted:?} {status}");
+            checks.abort();
+        }
     });
 }

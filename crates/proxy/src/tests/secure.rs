@@ -95,6 +95,8 @@ fn identity(names: &[&str]) -> Identity {
     let aes = suites.filter(|suite| suite.suite() == rustls::CipherSuite::TLS13_AES_128_GCM_SHA256).collect();
     let (server, mut client) = tls_configs(names, CryptoProvider { cipher_suites: aes, ..provider });
     client.resumption = Resumption::disabled();
+    // As the program's.
+    client.alpn_protocols = vec![b"http/1.1".to_vec()];
     Identity { server: Arc::new(server), client: Arc::new(client) }
 }
 

@@ -1,8 +1,13 @@
-// Servers of gRPC-Web and Connect that speak HTTP/1.1 over TLS, and a client of both over HTTP/3 (quic-go).
+// Servers of gRPC-Web and Connect that speak HTTP/1.1 over TLS, and a client of both over HTTP/3 (quic-go). Beside
+// them, in grpc.go, servers of gRPC over HTTP/2 and clients over HTTP/2 and HTTP/3.
 //
 //	rpc connect CERT KEY    connect-go's handlers
 //	rpc grpc-web CERT KEY   grpc-go behind improbable-eng's wrapper
 //	rpc call PROTOCOL CA URL
+//	rpc grpc [RESTART]      grpc-go, in plaintext; restarted at that interval
+//	rpc h2c                 connect-go's handlers on net/http, in plaintext
+//	rpc grpc-call CLIENT CA HOST:PORT    CLIENT: grpc-go, connect-go
+//	rpc load CA HOST:PORT DURATION
 package main
 
 import (
@@ -16,6 +21,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"time"
 
 	"connectrpc.com/connect"
 	"github.com/improbable-eng/grpc-web/go/grpcweb"
@@ -59,10 +65,16 @@ func byConnect() http.Handler {
 		stream.ResponseTrailer().Set("x-words", fmt.Sprint(len(strings.Fields(request.Msg.Value))))
 		return nil
 	}))
+	mux.Handle(wait, connect.NewUnaryHandler(wait, func(ctx context.Context, _ *connect.Request[text]) (*connect.Response[text], error) {
+		return nil, waited(ctx)
+	}))
+	mux.Handle(chat, connect.NewBidiStreamHandler(chat, func(_ context.Context, stream *connect.BidiStream[text, text]) error {
+		return echo(stream.Send, stream.Receive)
+	}))
 	return mux
 }
 
-func byGRPC() http.Handler {
+func grpcServer(options ...grpc.ServerOption) *grpc.Server {
 	decoded := func(decode func(any) error) *text {
 		request := new(text)
 		if err := decode(request); err != nil {
@@ -70,7 +82,7 @@ func byGRPC() http.Handler {
 		}
 		return request
 	}
-	server := grpc.NewServer()
+	server := grpc.NewServer(options...)
 	server.RegisterService(&grpc.ServiceDesc{
 		ServiceName: "test.Words",
 		HandlerType: (*any)(nil),
@@ -82,8 +94,17 @@ func byGRPC() http.Handler {
 				decoded(decode)
 				return nil, status.Error(codes.NotFound, "no such word")
 			}},
+			{MethodName: "Wait", Handler: func(_ any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+				decoded(decode)
+				return nil, waited(ctx)
+			}},
 		},
-		Streams: []grpc.StreamDesc{{StreamName: "Count", ServerStreams: true, Handler: func(_ any, stream grpc.ServerStream) error {
+		Streams: []grpc.StreamDesc{{StreamName: "Chat", ServerStreams: true, ClientStreams: true, Handler: func(_ any, stream grpc.ServerStream) error {
+			return echo(func(message *text) error { return stream.SendMsg(message) }, func() (*text, error) {
+				message := new(text)
+				return message, stream.RecvMsg(message)
+			})
+		}}, {StreamName: "Count", ServerStreams: true, Handler: func(_ any, stream grpc.ServerStream) error {
 			request := new(text)
 			if err := stream.RecvMsg(request); err != nil {
 				return err
@@ -98,7 +119,7 @@ func byGRPC() http.Handler {
 			return nil
 		}}},
 	}, struct{}{})
-	return grpcweb.WrapServer(server)
+	return server
 }
 
 func serve(handler http.Handler, cert, key string) {
@@ -112,11 +133,15 @@ func serve(handler http.Handler, cert, key string) {
 	panic((&http.Server{Handler: seen, TLSConfig: config, TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){}}).ServeTLS(listener, "", ""))
 }
 
-// One line for each kind of call.
-func call(protocol, ca, url string) {
+func trusting(ca string) *tls.Config {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(must(os.ReadFile(ca)))
-	client := &http.Client{Transport: &http3.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}}
+	return &tls.Config{RootCAs: roots}
+}
+
+// One line for each kind of call.
+func call(protocol, ca, url string) {
+	client := &http.Client{Transport: &http3.Transport{TLSClientConfig: trusting(ca)}}
 	options := []connect.ClientOption{}
 	if protocol == "grpc-web" {
 		options = append(options, connect.WithGRPCWeb())
@@ -146,8 +171,16 @@ func main() {
 	case "connect":
 		serve(byConnect(), os.Args[2], os.Args[3])
 	case "grpc-web":
-		serve(byGRPC(), os.Args[2], os.Args[3])
+		serve(grpcweb.WrapServer(grpcServer()), os.Args[2], os.Args[3])
 	case "call":
 		call(os.Args[2], os.Args[3], os.Args[4])
+	case "grpc":
+		serveGRPC(os.Args[2:])
+	case "h2c":
+		serveH2C()
+	case "grpc-call":
+		callGRPC(os.Args[2], os.Args[3], os.Args[4])
+	case "load":
+		load(os.Args[2], os.Args[3], must(time.ParseDuration(os.Args[4])))
 	}
 }

@@ -76,6 +76,7 @@ fn all_text_kinds() -> Vec<TextKind> {
         text_kind_of("cookie name", cookie_name_kind(), &[]),
         text_kind_of("field name", field_name_kind(), &["requests have no Host field"]),
         text_kind_of("target", request_target_kind(), &["is not the path of a URL"]),
+        text_kind_of("grpc service", grpc_service_kind(), &["has more than 127 bytes"]),
         text_kind_of("statuses", status_range_kind(), &["ends before it begins"]),
         text_kind_of("field value", field_value_kind(), &["is not a variable of this key"]),
         text_kind_of(

@@ -42,6 +42,8 @@ const MAX_PARTS: usize = 32;
 /// that has had too many resets, for example nghttp2 after 1,000 and 33 a second.
 const CANCELS_PER_SECOND: u32 = 20;
 const CANCEL_BURST: Duration = Duration::from_secs(5);
+/// Silence of the server, while a request waits for its answer, after which a connection gets no further requests.
+const MAX_SILENCE: Duration = Duration::from_secs(5);
 /// Interval for which the protocol's flood limits hold.
 const FLOOD_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -71,6 +73,7 @@ pub(crate) struct Http2Connection {
     is_retired: Cell<bool>,
     cancels: RefCell<TokenBucket>,
     interval_ends: Cell<Instant>,
+    last_received: Cell<Instant>,
     failure: RefCell<Option<TlsFailure>>,
     pub(super) metrics: Arc<ProxyMetrics>,
     _open: GaugeGuard<ProxyMetrics>,
@@ -114,6 +117,7 @@ impl Http2Connection {
             is_retired: Cell::new(false),
             cancels: RefCell::new(TokenBucket::with_burst(CANCELS_PER_SECOND, CANCEL_BURST)),
             interval_ends: Cell::new(now + FLOOD_INTERVAL),
+            last_received: Cell::new(now),
             failure: RefCell::default(),
             metrics: Arc::clone(metrics),
             _open: GaugeGuard::new(metrics, |metrics| &metrics.origin_connections_open),
@@ -126,7 +130,11 @@ impl Http2Connection {
             Poll::Pending => Poll::Pending,
         });
         if timeout_at(deadline, opened).await.map_err(|_| Error::ConnectTimeout)? {
-            return Ok(connection);
+            if connection.accepts_requests() {
+                return Ok(connection);
+            }
+            let reason = Some("the server accepts no streams on a new connection".to_owned());
+            return Err(ConnectFailure { error: Error::Connect, reason });
         }
         if let Some(failure) = connection.failure.take() {
             return Err(ConnectFailure { error: failure.error, reason: Some(failure.to_string()) });
@@ -196,6 +204,16 @@ impl Http2Connection {
         }
     }
 
+    /// Ends a request that got no answer since `began`. If nothing else came either for [`MAX_SILENCE`], the server or the
+    /// path to it is gone, and further requests use another connection.
+    pub(super) fn on_unanswered(&self, began: Instant) {
+        let is_silent = self.last_received.get() < began && began.elapsed() >= MAX_SILENCE;
+        if is_silent && !self.is_retired.get() {
+            tracing::warn!(address = ?self.address, "an HTTP/2 connection to the origin is silent: leaving it");
+            self.retire();
+        }
+    }
+
     /// Counts a cancelled request.
     pub(super) fn count_cancel(&self) {
         self.metrics.origin_streams_cancelled.increment();
@@ -262,6 +280,7 @@ impl Http2Connection {
                     return Poll::Ready(Ok(()));
                 }
                 let now = Instant::now();
+                self.last_received.set(now);
                 let mut state = self.state.borrow_mut();
                 if now >= self.interval_ends.get() {
                     self.interval_ends.set(now + FLOOD_INTERVAL);

@@ -8,6 +8,7 @@ use super::socket::FIRST_READ;
 use super::tls::TlsFailure;
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
+use litequic_base::timers::turn_time;
 use litequic_exchange::{BodyCapacity, BodyError, Fields, Head, Traceparent, WholeBody, http2::StreamFailure, name};
 use std::{
     cell::{Cell, OnceCell, RefCell},
@@ -15,6 +16,7 @@ use std::{
     rc::Rc,
     task::{Context, Poll, Waker, ready},
 };
+use tokio::time::Instant;
 
 /// One request on an HTTP/2 connection. Dropping it before both directions have ended cancels the request.
 #[derive(Debug)]
@@ -22,6 +24,8 @@ pub(crate) struct OriginStream {
     connection: Rc<Http2Connection>,
     /// ID of the stream, once the request was sent.
     id: Cell<Option<u32>>,
+    /// Time at which the request was sent.
+    began: Cell<Instant>,
     /// Most bytes of the response that the client accepts, once its body is read in pieces.
     read_capacity: OnceCell<BodyCapacity>,
     outgoing: RefCell<OutgoingBody>,
@@ -50,6 +54,7 @@ impl OriginStream {
         Self {
             connection: Rc::clone(connection),
             id: Cell::new(None),
+            began: Cell::new(turn_time()),
             read_capacity: OnceCell::new(),
             outgoing: RefCell::default(),
             has_failed: Cell::new(false),
@@ -128,6 +133,7 @@ impl OriginStream {
         let scheme = if self.connection.is_https { "https" } else { "http" };
         let id = self.connection.state.borrow_mut().begin_stream(head, scheme, extra, outgoing.upload.is_none())?;
         self.id.set(Some(id));
+        self.began.set(turn_time());
         self.connection.metrics.origin_streams_open.increment();
         self.connection.wake_driver();
         Some(id)
@@ -284,6 +290,9 @@ impl OriginStream {
 impl Drop for OriginStream {
     fn drop(&mut self) {
         if let Some(id) = self.id.get() {
+            if !self.has_answered() {
+                self.connection.on_unanswered(self.began.get());
+            }
             self.connection.end_stream(id);
         }
     }

@@ -207,7 +207,7 @@ impl Http2Connection {
     /// Ends a request that got no answer since `began`. If nothing else came either for [`MAX_SILENCE`], the server or the
     /// path to it is gone, and further requests use another connection.
     pub(super) fn on_unanswered(&self, began: Instant) {
-        let is_silent = self.last_received.get() < began && began.elapsed() >= MAX_SILENCE;
+        let is_silent = self.last_received.get() <= began && began.elapsed() >= MAX_SILENCE;
         if is_silent && !self.is_retired.get() {
             tracing::warn!(address = ?self.address, "an HTTP/2 connection to the origin is silent: leaving it");
             self.retire();

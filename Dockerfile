@@ -26,7 +26,7 @@ RUN find crates -type f ! -name Cargo.toml -delete && \
 
 FROM ${RUST_IMAGE} AS dependencies
 WORKDIR /src
-# As packaging/pgo.sh has it.
+# As the profile `dist` has it.
 ENV CARGO_PROFILE_RELEASE_LTO=fat CARGO_PROFILE_RELEASE_CODEGEN_UNITS=1
 ARG PROFILE
 # LICENSE is there so that something is copied where there is no profile.

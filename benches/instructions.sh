@@ -24,7 +24,7 @@ readonly FEW=20
 readonly CACHES=(--cache-sim=yes --I1=65536,16,64 --D1=49152,12,64 --LL=2097152,16,64)
 cases=("${@:3}")
 ((${#cases[@]})) || cases=(small serial small1000 ten browser h1 h2 ack2 ack10 ack100 upload handshake small-tls small1000-tls ack10-tls upload-tls
-    small-unsampled small-sampled small-routes small-exact small-set small-added small-proxies small-origins)
+    small-unsampled small-sampled small-routes small-exact small-set small-added small-proxies small-origins small-servers)
 work=$(mktemp -d)
 pids=()
 finish() {
@@ -139,6 +139,10 @@ for case in "${cases[@]}"; do
     *-set) suffix=", 64 fields set for the origin" url+=$'\n[request_headers.set]\n'$(printf 'x-a%d = "v"\n' {1..64}) ;;
     *-added) suffix=", 64 fields set for the client" url+=$'\n[response_headers.set]\n'$(printf 'x-a%d = "v"\n' {1..64}) ;;
     *-proxies) suffix=", 256 trusted networks" top="trusted_proxies = [$(printf '"10.%d.0.0/16",' {0..255})]" ;;
+    *-servers)
+        suffix=", 64 servers of the origin"
+        url="url = [$(for n in {1..64}; do printf '"http://127.0.0.%d:%d", ' "$n" "$origin"; done)]"
+        ;;
     *-origins)
         suffix=", 1,000 origins"
         url+=$'\n'$(for n in {1..1000}; do

@@ -3,9 +3,10 @@
 # reads uploads and answers 204. At /v1/traces it takes spans, and answers 200.
 # usage: benches/origin.sh WORK PORT [TLS CERT KEY]; with TLS at the port TLS, too. nginx, which gives up being root, must be able to
 # read WORK
-# Needs nginx. 127.0.0.1 alone.
+# Needs nginx. At 127.0.0.1 to 127.0.0.64 alone.
 set -eu
 work=$1 port=$2
+addresses=$(seq --format "listen 127.0.0.%.0f:$port;" 64 | tr '\n' ' ')
 secure=${3:+"listen 127.0.0.1:$3 ssl; ssl_protocols TLSv1.3; ssl_certificate $4; ssl_certificate_key $5;"}
 
 cat >"$work/nginx.conf" <<CONF
@@ -21,7 +22,7 @@ http {
     client_body_temp_path $work/body; proxy_temp_path $work/proxy; fastcgi_temp_path $work/fastcgi;
     uwsgi_temp_path $work/uwsgi; scgi_temp_path $work/scgi;
     server {
-        listen 127.0.0.1:$port;
+        $addresses
         $secure
         root $work/root;
         client_max_body_size 0;

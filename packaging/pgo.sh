@@ -17,13 +17,10 @@ host=$(rustc -vV | sed -n 's/^host: //p')
 work=$PWD/target/pgo
 mkdir -p "$work"
 
-# One unit of code for all crates takes the compiler minutes, and 4 % of the instructions away.
-export CARGO_PROFILE_RELEASE_LTO=fat CARGO_PROFILE_RELEASE_CODEGEN_UNITS=1
-
 # --target: build scripts and macros are left alone.
 build() {
     SOURCE_DATE_EPOCH=$COMPILED RUSTFLAGS="$rust_paths $2" CFLAGS="$c_paths" RUSTC_WRAPPER="$PWD/packaging/names.sh" \
-        cargo build --release --locked --package litequic --bin litequic --target "$host" --target-dir "$work/$1"
+        cargo build --profile dist --locked --package litequic --bin litequic --target "$host" --target-dir "$work/$1"
 }
 
 profdata=$(rustc --print target-libdir)/../bin/llvm-profdata
@@ -33,10 +30,9 @@ if [ "${1-}" = --train ]; then
         exit 1
     }
     rm -rf "$work/raw"
-    CARGO_PROFILE_RELEASE_LTO=thin CARGO_PROFILE_RELEASE_CODEGEN_UNITS=4 \
-        cargo build --release --locked --manifest-path benches/lab/Cargo.toml --target-dir target
+    cargo build --release --locked --manifest-path benches/lab/Cargo.toml --target-dir target
     build instrumented "-Cprofile-generate=$work/raw"
-    packaging/train.sh "$work/instrumented/$host/release/litequic" target/release/litequic-lab
+    packaging/train.sh "$work/instrumented/$host/dist/litequic" target/release/litequic-lab
     # --sparse: functions that never ran are omitted, which makes a quarter of it.
     "$profdata" merge --sparse --output "$work/litequic.profdata" "$work/raw"
     gzip --best --no-name --stdout "$work/litequic.profdata" >"$profile.gz"
@@ -51,7 +47,7 @@ if [ ! -e "$used" ]; then
 fi
 build optimized "-Cprofile-use=$used -Cllvm-args=-no-pgo-warn-mismatch"
 mkdir -p target/release
-cp "$work/optimized/$host/release/litequic" target/release/litequic-pgo
+cp "$work/optimized/$host/dist/litequic" target/release/litequic-pgo
 # Standard output is the program's path.
 if [ -x "$profdata" ]; then
     packaging/profile.py target/release/litequic-pgo "$used" >&2

@@ -45,9 +45,9 @@ esac
 if [ "$target" = x86_64-unknown-linux-gnu ]; then
     program=$(packaging/pgo.sh)
 else
-    SOURCE_DATE_EPOCH=$COMPILED RUSTFLAGS=$rust_paths CFLAGS=$c_paths CARGO_PROFILE_RELEASE_LTO=fat CARGO_PROFILE_RELEASE_CODEGEN_UNITS=1 \
-        cargo "$build" --release --locked --package litequic --bin litequic --target "$target" --target-dir target/cross
-    program=target/cross/$target/release/litequic
+    SOURCE_DATE_EPOCH=$COMPILED RUSTFLAGS=$rust_paths CFLAGS=$c_paths \
+        cargo "$build" --profile dist --locked --package litequic --bin litequic --target "$target" --target-dir target/cross
+    program=target/cross/$target/dist/litequic
 fi
 
 case $target in

@@ -109,20 +109,20 @@ impl Client {
             3 => self.read_message(id),
             4 => self.read_content(id, choice % 200_000),
             5 => {
-                let capacity = self.connection.poll_send_capacity(id, &Context::from_waker(Waker::noop()));
+                let capacity = self.connection.poll_upload_window(id, &Context::from_waker(Waker::noop()));
                 if !self.connection.is_request_sent(id) {
                     self.connection.send_piece(id, &mut Bytes::from(vec![b'x'; capacity.min(choice % 100_000)]));
                 }
             }
             6 => {
                 let trailers = Fields::from_iter([(FieldNameRef::from_lower_case_token("x-a"), &b"b"[..])]);
-                self.connection.end_request(id, (choice & 1 == 0).then_some(&trailers));
+                self.connection.finish_request(id, (choice & 1 == 0).then_some(&trailers));
             }
             7 => {
-                self.connection.close_stream(id);
+                self.connection.remove_stream(id);
                 self.streams.remove(&id);
             }
-            8 => self.connection.cancel_request(id),
+            8 => self.connection.cancel_stream(id),
             _ => self.write(choice % 1_000 + 1),
         }
     }
@@ -132,7 +132,7 @@ impl Client {
         let path = format!("/{}", "p".repeat(choice % 40_000 / 1_000 * 1_000));
         let head = Head::new(method, Authority::new("a"), &path, Fields::new());
         let accepts = self.connection.accepts_streams();
-        let opened = self.connection.open_stream(&head, "http", None, choice & 2 == 0);
+        let opened = self.connection.begin_stream(&head, "http", None, choice & 2 == 0);
         assert_eq!(opened.is_some(), accepts);
         self.opened.extend(opened);
         self.streams.extend(opened);
@@ -148,7 +148,7 @@ impl Client {
         match self.connection.poll_content(id, capacity, &Context::from_waker(Waker::noop())) {
             Poll::Ready(Some(Ok(content))) => self.content.entry(id).or_default().extend_from_slice(&content),
             Poll::Ready(end) => {
-                let trailers = self.connection.take_trailers(id);
+                let trailers = self.connection.take_response_trailers(id);
                 self.seen.push(format!("{id}: {end:?} {trailers:?} {:?}", self.content.get(&id)));
             }
             Poll::Pending => {}
@@ -160,7 +160,7 @@ impl Client {
         let mut slices = [IoSlice::new(&[]); 4];
         let count = self.connection.fill_output(&mut slices);
         let all = slices.iter().take(count).flat_map(|slice| slice.iter().copied()).take(bytes).collect::<Vec<_>>();
-        self.connection.on_written(all.len());
+        self.connection.on_output_written(all.len());
         self.written.extend(all);
     }
 
@@ -174,11 +174,11 @@ impl Client {
                 self.read_content(id, 0);
             }
         }
-        assert!(self.connection.open_streams() as usize <= self.streams.len());
+        assert!(self.connection.open_stream_count() as usize <= self.streams.len());
         self.connection.on_closed();
-        assert_eq!(self.connection.open_streams(), 0);
+        assert_eq!(self.connection.open_stream_count(), 0);
         for id in std::mem::take(&mut self.streams) {
-            assert!(!self.connection.close_stream(id));
+            assert!(!self.connection.remove_stream(id));
         }
         assert!(self.connection.is_idle());
         while self.connection.output_length() > 0 {

@@ -214,11 +214,11 @@ fn warn_named_addresses(config: &Config, findings: &mut FaultCollector) {
     if config.listen.proxy_protocol_udp != ProxyProtocolUdp::First {
         return;
     }
+    let problem = "depends on the client's address, which a client may choose behind a load balancer with \
+                   listen.proxy_protocol_udp = \"first\"";
     for (n, route) in config.routes.iter().enumerate() {
-        for key in [route.allow.as_ref().map(|_| "allow"), (!route.deny.is_empty()).then_some("deny")] {
-            if let Some(key) = key {
-                let problem = "depends on the client's address, which a client may choose behind a load balancer with \
-                               listen.proxy_protocol_udp = \"first\"";
+        for (key, is_set) in [("allow", route.allow.is_some()), ("deny", !route.deny.is_empty())] {
+            if is_set {
                 findings.add_warning(&format!("routes[{n}].{key}"), problem);
             }
         }

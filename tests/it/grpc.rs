@@ -119,3 +119,25 @@ async fn errors_and_broken_responses_reach_a_client_as_trailers() {
     assert_eq!((refused.fields.status(), refused.fields.get("grpc-status")), (200, Some("14")));
     litequic.stop().await;
 }
+
+#[tokio::test]
+async fn a_connection_with_many_unread_frames_is_read_later() {
+    const FRAMES: usize = 2_000;
+    let (script, litequic) = Script::behind_litequic(|config| {
+        config.limits.connection_receive_buffer = 96 * 1024;
+        config.origins.values_mut().for_each(|origin| origin.max_connections = Some(1));
+    })
+    .await;
+    let mut client = Http2::connect(&litequic, &[]).await;
+    client.say(HEADERS, END_HEADERS, 1, &fields(&call())).await;
+    let mut peer = script.accept_request().await;
+    // The second call waits for the connection of the first, and nothing reads it.
+    client.say(HEADERS, END_HEADERS, 3, &fields(&call())).await;
+    client.tls.say(frame(DATA, 0, 3, b"x").repeat(FRAMES)).await;
+    client.say(DATA, END_STREAM, 3, b"").await;
+    litequic.wait_until("the limit", |worker| worker.tcp.limit_unread_frames.get(), |count| count >= 1).await;
+    peer.say(format!("{HEADER}{END}")).await;
+    assert_eq!(count_bytes(&script).await, FRAMES);
+    assert_eq!(litequic.sum(|worker| worker.tcp.tcp_closed_flood.get()), 0);
+    litequic.stop().await;
+}

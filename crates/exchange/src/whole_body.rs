@@ -65,8 +65,7 @@ impl WholeBody {
         Self::with_header_room(&[], bytes, 0)
     }
 
-    /// Copies `body`, with the last bytes of `before`, at most `room`, in front of it: a front end writes its own header
-    /// over them.
+    /// Copies `body`, behind the last bytes of `before`, at most `room`: a front end writes its own header over these.
     pub fn with_header_room(before: &[u8], body: &[u8], room: usize) -> Self {
         let room = before.len().min(room);
         let mut memory = PooledBuffer::with_capacity(room.saturating_add(body.len()));

@@ -1,7 +1,14 @@
 //! The PROXY protocol before each datagram of a load balancer.
 
 use super::{configured, started};
-use crate::support::{balancer::Balancer, client::Quic, prelude::*};
+use crate::support::{
+    balancer::Balancer,
+    client::Quic,
+    needs::{program, skip_everywhere},
+    ports::free_udp_port,
+    prelude::*,
+    until,
+};
 use litequic_config::WorkerCount;
 use std::num::NonZeroU16;
 use tokio::net::UdpSocket;
@@ -153,5 +160,46 @@ async fn others_than_the_balancer_send_no_headers() {
     stranger.send_to(&header((CLIENT, 1).into()), litequic.address).await.unwrap();
     assert_eq!(client.get("/").await.status, 200);
     assert_eq!(headers(&litequic), [0; 3]);
+    litequic.stop().await;
+}
+
+/// The version that `nginx -V` prints, if it has UDP servers.
+fn stream_version(nginx: &Path) -> Option<Vec<u32>> {
+    let built = String::from_utf8(Command::new(nginx).arg("-V").output().unwrap().stderr).unwrap();
+    let version = built.split_once("nginx/")?.1.split_whitespace().next()?;
+    let version = version.split('.').map(|part| part.parse().ok()).collect::<Option<_>>()?;
+    built.contains("--with-stream").then_some(version)
+}
+
+#[tokio::test]
+async fn nginx_names_the_client_of_each_flow() {
+    let Some(nginx) = program("nginx") else { return };
+    if stream_version(&nginx).is_none_or(|version| version < vec![1, 31, 4]) {
+        return skip_everywhere("nginx is older than 1.31.4, or was built without --with-stream");
+    }
+    let origin = Always::new(Always::EMPTY_200).await;
+    let litequic = started(origin.address, FIRST).await;
+    let (folder, port) = (tempfile::tempdir().unwrap(), free_udp_port());
+    let (file, pid) = (folder.path().join("nginx.conf"), folder.path().join("pid"));
+    let server = format!("listen 127.0.0.1:{port} udp; proxy_pass {}; proxy_protocol v2;", litequic.address);
+    let text = format!(
+        "daemon off; master_process off; pid {}; events {{}} stream {{ server {{ {server} }} }}",
+        pid.display()
+    );
+    fs::write(&file, text).unwrap();
+    let mut command = tokio::process::Command::new(nginx);
+    command.arg("-c").arg(&file).arg("-e").arg("stderr").kill_on_drop(true);
+    let _running = command.spawn().unwrap();
+    until("nginx runs", async || pid.is_file()).await;
+    for local in [CLIENT, OTHER_CLIENT] {
+        let quic = Quic::from(local, (Ipv4Addr::LOCALHOST, port).into(), &litequic.cert_pem).await.unwrap();
+        let client = Client::over(quic, "localhost").await;
+        for _ in 0..2 {
+            assert_eq!(client.get("/").await.status, 200);
+            assert_eq!(forwarded_for(&origin), local.to_string());
+            client.quic.change_port();
+        }
+    }
+    assert_eq!(headers(&litequic)[1..], [0, 0]);
     litequic.stop().await;
 }

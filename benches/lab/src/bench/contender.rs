@@ -58,6 +58,9 @@ pub(crate) struct Contender {
     /// The contender connects to the origin over TLS.
     #[serde(default)]
     pub(crate) https_origin: bool,
+    /// The contender sends HTTP/2 to the origin, in plaintext.
+    #[serde(default)]
+    pub(crate) http2_origin: bool,
     /// The most packets an ACK that it bears on a path without delay, where that is known.
     pub(crate) bears: Option<Bears>,
     /// Its tuning for paths, and the vendor's text that recommends it. `None`: it is measured with defaults.
@@ -199,10 +202,10 @@ impl Contender {
         Self { extra, environment, ack_threshold, ..self.twin(variant) }
     }
 
-    /// The contender by another name, perhaps with TLS to the origin, or with clients of another protocol or of dash.js.
+    /// The contender by another name, perhaps with TLS or HTTP/2 to the origin, or with clients of another protocol or of dash.js.
     pub(crate) fn twin(&self, variant: &Variant) -> Self {
-        let Variant { name, https_origin, front, is_watched_by_dash_js, .. } = variant.clone();
-        Self { name, https_origin, front, is_watched_by_dash_js, ..self.clone() }
+        let Variant { name, https_origin, http2_origin, front, is_watched_by_dash_js, .. } = variant.clone();
+        Self { name, https_origin, http2_origin, front, is_watched_by_dash_js, ..self.clone() }
     }
 
     /// The kind that reports compare it as: over TCP it is no HTTP/3 proxy.

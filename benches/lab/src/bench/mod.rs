@@ -41,21 +41,23 @@ pub(crate) use self::{
 };
 
 /// What stands for something in descriptions and templates; `Lab` fills them in.
-pub(crate) const PLACEHOLDERS: [&str; 28] = [
-    "BIN",             // the program's path
-    "RUN",             // a folder of the run's own, where the expanded templates lie
-    "ADDRESS",         // where to listen
-    "PORT",            // UDP, and TCP for HTTP/1.1
-    "ADMIN_PORT",      // TCP on 127.0.0.1, for contenders with metrics
-    "STATUS_PORT",     // TCP on 127.0.0.1, for status without secrets, where a configuration has it
-    "CERT",            // the certificate, PEM
-    "KEY",             // its key
-    "BOTH",            // certificate and key in one file
-    "ORIGIN_PORT",     // on 127.0.0.1, HTTP/1.1: plain, or over TLS for contenders that connect so
-    "ORIGIN_TLS_PORT", // of the origin itself: where it speaks TLS
-    "WWW",             // what the origin serves
-    "WORKERS",         // threads or processes that serve
-    "H3",              // nothing for those with HTTP/3; for others `#`, which makes a line a comment
+pub(crate) const PLACEHOLDERS: [&str; 30] = [
+    "BIN",               // the program's path
+    "RUN",               // a folder of the run's own, where the expanded templates lie
+    "ADDRESS",           // where to listen
+    "PORT",              // UDP, and TCP for HTTP/1.1
+    "ADMIN_PORT",        // TCP on 127.0.0.1, for contenders with metrics
+    "STATUS_PORT",       // TCP on 127.0.0.1, for status without secrets, where a configuration has it
+    "CERT",              // the certificate, PEM
+    "KEY",               // its key
+    "BOTH",              // certificate and key in one file
+    "ORIGIN_PORT",       // on 127.0.0.1, HTTP/1.1: plain, or over TLS for contenders that connect so
+    "ORIGIN_TLS_PORT",   // of the origin itself: where it speaks TLS
+    "ORIGIN_HTTP2_PORT", // of the origin itself: where it speaks HTTP/2 without TLS
+    "HTTP2",             // nothing for contenders that send HTTP/2 to the origin
+    "WWW",               // what the origin serves
+    "WORKERS",           // threads or processes that serve
+    "H3",                // nothing for those with HTTP/3; for others `#`, which makes a line a comment
     // Likewise of lines that hold in one configuration and not in another (`contender::Configuration`).
     "NEAR",     // without a path
     "TUNED",    // over a path, tuned

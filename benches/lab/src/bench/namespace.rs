@@ -87,6 +87,18 @@ impl SocketBuffers {
     }
 }
 
+/// How fast a veth pair is, and how packets leave its server's side.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct VethShape {
+    /// The rate to the client, Mbit/s, by the kernel's token bucket (tc-tbf(8)): a megabit of burst, and a buffer of
+    /// 100 ms. `None`: as fast as the cores are.
+    pub(crate) rate: Option<u64>,
+    /// Microseconds of a round trip that the client's side adds (tc-netem(8)).
+    pub(crate) round_trip: u32,
+    /// The server's kernel cuts messages into packets, as for a network card that cannot.
+    pub(crate) is_segmented: bool,
+}
+
 /// What a veth pair does for its receivers.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct Veth {
@@ -118,8 +130,8 @@ pub(crate) struct Network {
     pub(crate) topology: Topology,
     /// The sockets' buffers.
     buffers: SocketBuffers,
-    /// The rate of a veth pair.
-    rate: Option<u64>,
+    /// The shape of a veth pair.
+    shape: VethShape,
     /// The cores that get the soft interrupts of their sides.
     pub(crate) server_core: usize,
     pub(crate) client_core: usize,
@@ -139,7 +151,8 @@ impl Network {
         let (server, address) = (place("server"), if topology == Topology::Lo { "127.0.0.1" } else { "192.0.2.1" });
         let client = if topology == Topology::Lo { server.clone() } else { place("client") };
         // From here on dropping it cleans up.
-        let network = Self { server, client, address, topology, buffers, rate: None, server_core, client_core };
+        let network =
+            Self { server, client, address, topology, buffers, shape: VethShape::default(), server_core, client_core };
         for namespace in network.namespaces() {
             ip(&["netns", "add", namespace])?;
             ip(&["-n", namespace, "link", "set", "lo", "mtu", "1500", "up"])?;
@@ -215,12 +228,20 @@ impl Network {
         Ok(())
     }
 
-    /// Gives the direction to the client of a veth pair a rate, Mbit/s, by the kernel's token bucket (tc-tbf(8)): a
-    /// megabit of burst, and a buffer of 100 ms. `None`: as fast as the cores are.
-    pub(crate) fn limit(&mut self, rate: Option<u64>) -> Result<()> {
-        if self.rate == rate {
+    /// Gives a veth pair its shape.
+    pub(crate) fn shape(&mut self, shape: VethShape) -> Result<()> {
+        if self.shape == shape {
             return Ok(());
         }
+        let VethShape { rate, round_trip, is_segmented } = shape;
+        // linux/netdevice.h: GSO_MAX_SEGS.
+        let segments = if is_segmented { "1" } else { "65535" };
+        ip(&["-n", &self.server.namespace, "link", "set", "server", "gso_max_segs", segments])?;
+        let place = ["-n", &self.client.namespace, "qdisc", "replace", "dev", "client", "root"];
+        match round_trip {
+            0 => run("tc", &[place.as_slice(), &["noqueue"]].concat())?,
+            us => run("tc", &[place.as_slice(), &["netem", "delay", &format!("{us}us"), "limit", "100000"]].concat())?,
+        };
         let place = ["-n", &self.server.namespace, "qdisc", "replace", "dev", "server", "root"];
         match rate {
             None => run("tc", &[place.as_slice(), &["noqueue"]].concat())?,
@@ -229,7 +250,7 @@ impl Network {
                 run("tc", &[place.as_slice(), &bucket].concat())?
             }
         };
-        self.rate = rate;
+        self.shape = shape;
         Ok(())
     }
 

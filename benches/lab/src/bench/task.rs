@@ -5,7 +5,7 @@ use super::{
     contender::{Configuration, Contender, Kind},
     files::Chain,
     load::{Generator, Load, Player},
-    namespace::{SocketBuffers, Topology},
+    namespace::{SocketBuffers, Topology, VethShape},
     observe::Observe,
     rival::Turns,
 };
@@ -41,8 +41,8 @@ pub(crate) struct Task {
     pub(crate) topology: Option<Topology>,
     /// The sockets' buffers.
     pub(crate) buffers: SocketBuffers,
-    /// The rate of a veth pair to the client, Mbit/s.
-    pub(crate) rate: Option<u64>,
+    /// The shape of a veth pair.
+    pub(crate) shape: VethShape,
     /// The client has its core alone, and what it costs is measured: the origin is on the server's.
     pub(crate) is_client_alone: bool,
     /// Links with that path, each with a client of its own, and what others do over it: rounds that take the time of

@@ -26,9 +26,12 @@ pub(crate) struct Variant {
     /// The variant connects to the origin over TLS.
     #[serde(default)]
     pub(crate) https_origin: bool,
+    /// The variant sends HTTP/2 to the origin.
+    #[serde(default)]
+    pub(crate) http2_origin: bool,
     /// The protocol of its clients, in place of the load's own.
     pub(crate) front: Option<Http>,
-    /// Another contender that it is, unchanged but for `https_origin`, `front` and `is_watched_by_dash_js`: what that
+    /// Another contender that it is, unchanged but for the origin's protocol, `front` and `is_watched_by_dash_js`: what that
     /// differs from itself by.
     pub(crate) twin_of: Option<String>,
 }

@@ -180,7 +180,7 @@ fn cell(link: Link, rate: u64, megabytes: u64, buffers: SocketBuffers, who: Who,
     task.kinds = vec![Kind::H3];
     task.names = contenders.iter().map(|name| (*name).to_owned()).collect();
     task.topology = Some(if link == Link::Kernel { Topology::Veth } else { Topology::Path });
-    task.rate = (link == Link::Kernel).then_some(rate);
+    task.shape.rate = (link == Link::Kernel).then_some(rate);
     (task.buffers, task.is_client_alone, task.rounds) = (buffers, true, ROUNDS);
     task
 }

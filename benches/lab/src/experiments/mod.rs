@@ -9,6 +9,7 @@ mod downloads;
 mod fairness;
 mod floor;
 mod gateway;
+mod gigabit;
 mod handshakes;
 mod idle;
 mod inflight;
@@ -45,7 +46,7 @@ use crate::{
         contender::{Contender, Kind},
         interrupt,
         load::{Amount, Generator, Load},
-        namespace::SocketBuffers,
+        namespace::{SocketBuffers, VethShape},
         options::Options,
         say,
     },
@@ -151,6 +152,8 @@ experiments! {
     Near => near::EXPERIMENT,
     /// What a download costs the client, and how fast it is, by HTTP/2 and HTTP/3 over a fast link.
     Downloads => downloads::EXPERIMENT,
+    /// What one download at 1 Gbit/s costs the server, with and without a card that segments.
+    Gigabit => gigabit::EXPERIMENT,
 }
 
 /// The experiments' commands.
@@ -444,7 +447,7 @@ fn task(group: &str, name: &str, per: Per, saturated: bool, load: Load) -> Task 
         path: None,
         topology: None,
         buffers: SocketBuffers::Ample,
-        rate: None,
+        shape: VethShape::default(),
         is_client_alone: false,
         links: 1,
         sampled: None,

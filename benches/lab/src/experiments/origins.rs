@@ -1,18 +1,19 @@
-//! What TLS to the origin costs, beside the same without, and beside nginx.
+//! What TLS and HTTP/2 to the origin cost, beside HTTP/1.1 without, and beside nginx.
 
 use super::{Amount, Experiment, Generator, Kind, Load, Options, Per, Task, acks, large, load, task};
 use crate::bench::Variant;
 use anyhow::Result;
 
-/// litequic in plaintext, which all are compared with first; then who has TLS.
+/// litequic in plaintext, which all are compared with first; then who has HTTP/2 or TLS.
 const PLAIN: &str = "litequic";
 const HTTPS: &str = "litequic-https";
+const HTTP2: &str = "litequic-h2";
 const NGINX: &str = "nginx";
 const NGINX_HTTPS: &str = "nginx-https";
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "origins",
-    about: "What does TLS to the origin cost (`-https`), with its certificate verified and connections kept, beside plaintext? \
+    about: "What do TLS (`-https`) and HTTP/2 in plaintext (`-h2`) to the origin cost, with its certificate verified and connections kept, beside plaintext? \
             Large bodies at 2 and 10 packets an ACK, small objects, uploads. The origin is the same nginx, or the same sink of \
             uploads, at another port; its certificate is P-256, its cipher that of clients, TLS_AES_128_GCM_SHA256. Others are \
             compared with *litequic* in plaintext, then with *litequic-https*.",
@@ -28,7 +29,8 @@ fn variants() -> Result<Vec<Variant>> {
         twin_of: twin_of.map(str::to_owned),
         ..Variant::default()
     };
-    Ok(vec![https(HTTPS, None), https(NGINX_HTTPS, Some(NGINX))])
+    let http2 = Variant { name: HTTP2.to_owned(), http2_origin: true, ..Variant::default() };
+    Ok(vec![http2, https(HTTPS, None), https(NGINX_HTTPS, Some(NGINX))])
 }
 
 fn tasks(options: &Options) -> Vec<Task> {
@@ -52,7 +54,7 @@ fn tasks(options: &Options) -> Vec<Task> {
     tasks.push(task("uploads", "unsaturated", Per::Gigabyte, false, upload));
     for task in &mut tasks {
         task.kinds = vec![Kind::H3];
-        task.names = [PLAIN, HTTPS, NGINX, NGINX_HTTPS].map(str::to_owned).to_vec();
+        task.names = [PLAIN, HTTP2, HTTPS, NGINX, NGINX_HTTPS].map(str::to_owned).to_vec();
         task.case.also_to = Some(HTTPS.to_owned());
     }
     tasks

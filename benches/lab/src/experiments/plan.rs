@@ -52,8 +52,8 @@ fn run(task: &Task) -> f64 {
     let path = task.path.as_ref();
     let rate = path.and_then(|path| path.down.bottleneck.as_ref()).map(|(rate, _)| rate.first() as f64 / 8.0);
     let rtt = path.map_or(0.0, |path| path.rtt.as_secs_f64());
-    let rate = rate.or(task.rate.map(|mbit| mbit as f64 * 125_000.0));
-    let is_limited = path.is_some() || task.rate.is_some();
+    let rate = rate.or(task.shape.rate.map(|mbit| mbit as f64 * 125_000.0));
+    let is_limited = path.is_some() || task.shape.rate.is_some();
     let rate = rate.unwrap_or(BYTES);
     let body = load.body as f64;
     let is_beside = task.beside.is_some() || load.generator.bulk().is_some();

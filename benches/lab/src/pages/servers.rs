@@ -95,6 +95,7 @@ const CONTENDERS: [(&str, &str, Protocol); 18] = [
 ];
 const ORIGIN_PORT: u16 = 8480;
 const ORIGIN_TLS_PORT: u16 = 8481;
+const ORIGIN_HTTP2_PORT: u16 = 8482;
 /// The distance of a server's admin port from its own.
 const ADMIN: u16 = 100;
 
@@ -242,6 +243,7 @@ impl Setting<'_> {
         values.set("BOTH", self.files.both.display());
         values.set("ORIGIN_PORT", ORIGIN_PORT);
         values.set("ORIGIN_TLS_PORT", ORIGIN_TLS_PORT);
+        values.set("ORIGIN_HTTP2_PORT", ORIGIN_HTTP2_PORT);
         values.set("WWW", self.files.www.display());
         values.set("WORKERS", 1);
         values.set("EXTRA", extra);

@@ -46,7 +46,7 @@ pub struct ConnectionFault {
     pub reason: &'static str,
 }
 
-const fn fault(code: Http2ErrorCode, reason: &'static str) -> ConnectionFault {
+const fn connection_fault(code: Http2ErrorCode, reason: &'static str) -> ConnectionFault {
     ConnectionFault { code, reason }
 }
 
@@ -118,7 +118,7 @@ struct HeaderBlock {
     stream: u32,
     ends_stream: bool,
     bytes: Vec<u8>,
-    /// Number of all its bytes.
+    /// Number of bytes of the section so far, kept or skipped.
     length: usize,
 }
 
@@ -162,12 +162,12 @@ impl ClientConnection {
     }
 
     /// Most streams that the server allows at a time.
-    pub fn max_streams(&self) -> u32 {
+    pub fn peer_stream_limit(&self) -> u32 {
         self.settings.map_or(0, |settings| settings.max_streams)
     }
 
     /// Number of streams that are open.
-    pub const fn open_streams(&self) -> u32 {
+    pub const fn open_stream_count(&self) -> u32 {
         self.open_streams
     }
 
@@ -177,7 +177,7 @@ impl ClientConnection {
     }
 
     /// Bytes of request bodies that the server accepts on the connection.
-    pub const fn send_window(&self) -> i64 {
+    pub const fn connection_send_window(&self) -> i64 {
         self.send_window
     }
 
@@ -187,7 +187,7 @@ impl ClientConnection {
     }
 
     /// The server's fault that has ended the connection.
-    pub const fn fault(&self) -> Option<ConnectionFault> {
+    pub const fn server_fault(&self) -> Option<ConnectionFault> {
         self.fault
     }
 
@@ -196,25 +196,25 @@ impl ClientConnection {
         self.go_away.is_none()
             && self.fault.is_none()
             && self.next_id < MAX_WINDOW
-            && self.open_streams < self.max_streams()
+            && self.open_streams < self.peer_stream_limit()
     }
 
-    fn find_stream(&self, id: u32) -> Option<usize> {
+    fn stream_index(&self, id: u32) -> Option<usize> {
         self.streams.binary_search_by_key(&id, |(id, _)| *id).ok()
     }
 
     fn stream_mut(&mut self, id: u32) -> Option<&mut ClientStream> {
-        let index = self.find_stream(id)?;
+        let index = self.stream_index(id)?;
         self.streams.get_mut(index).map(|(_, stream)| &mut **stream)
     }
 
     fn stream(&self, id: u32) -> Option<&ClientStream> {
-        self.streams.get(self.find_stream(id)?).map(|(_, stream)| &**stream)
+        self.streams.get(self.stream_index(id)?).map(|(_, stream)| &**stream)
     }
 
     /// Opens a stream for the request `head`, whose scheme is `scheme`, with the field `extra`, and without a body if
     /// `is_end`. Returns the stream's ID; `None` if the connection accepts no further stream.
-    pub fn open_stream(
+    pub fn begin_stream(
         &mut self,
         head: &Head,
         scheme: &str,
@@ -241,7 +241,7 @@ impl ClientConnection {
 
     /// Number of bytes of its body that a request may send now. 0 registers the task, which is woken once it may send
     /// more.
-    pub fn poll_send_capacity(&mut self, id: u32, cx: &Context<'_>) -> usize {
+    pub fn poll_upload_window(&mut self, id: u32, cx: &Context<'_>) -> usize {
         let window = if self.output.len() >= MAX_OUTPUT { 0 } else { self.send_window };
         let Some(stream) = self.stream_mut(id) else { return 0 };
         let capacity = usize::try_from(window.min(stream.send_window)).unwrap_or_default();
@@ -268,12 +268,12 @@ impl ClientConnection {
             stream.send_window = stream.send_window.saturating_sub(sent.into());
             self.send_window = self.send_window.saturating_sub(sent.into());
             Http2FrameHeader { length: sent, kind: kind::DATA, flags: 0, stream: id }.write(self.output.tail_mut());
-            self.output.push_piece(piece.split_to(length));
+            self.output.push_body_piece(piece.split_to(length));
         }
     }
 
     /// Ends the request with `trailers`, or without any.
-    pub fn end_request(&mut self, id: u32, trailers: Option<&Fields>) {
+    pub fn finish_request(&mut self, id: u32, trailers: Option<&Fields>) {
         // A request whose response has failed was reset, or its server wants no more of it.
         if self.is_request_sent(id) {
             return;
@@ -338,13 +338,13 @@ impl ClientConnection {
     }
 
     /// Removes the response's trailers.
-    pub fn take_trailers(&mut self, id: u32) -> Option<Fields> {
+    pub fn take_response_trailers(&mut self, id: u32) -> Option<Fields> {
         self.stream_mut(id)?.trailers.take()
     }
 
     /// Removes the response's content, if all of it was received at once.
-    pub fn take_whole(&mut self, id: u32) -> Option<WholeBody> {
-        self.stream_mut(id)?.take_whole()
+    pub fn take_whole_content(&mut self, id: u32) -> Option<WholeBody> {
+        self.stream_mut(id)?.take_whole_piece()
     }
 
     /// Whether neither content nor trailers are left.
@@ -353,13 +353,13 @@ impl ClientConnection {
             stream.phase == ReceivePhase::Ended
                 && stream.failure.is_none()
                 && stream.trailers.is_none()
-                && stream.unread_length() == 0
+                && stream.unread_content_length() == 0
         })
     }
 
     /// Number of bytes of the response's content that were not read, if it is known.
     pub fn remaining_content(&self, id: u32) -> Option<u64> {
-        self.stream(id)?.remaining()
+        self.stream(id)?.remaining_length()
     }
 
     /// Whether the whole request was handed to the connection, or the server wants no more of it.
@@ -368,13 +368,13 @@ impl ClientConnection {
     }
 
     /// Whether a frame of the response was received.
-    pub fn has_answered(&self, id: u32) -> bool {
+    pub fn has_response_begun(&self, id: u32) -> bool {
         self.stream(id).is_some_and(|stream| stream.has_answered)
     }
 
     /// Removes a stream. One that is not complete is cancelled by RST_STREAM. Returns whether that was sent.
-    pub fn close_stream(&mut self, id: u32) -> bool {
-        let Some(index) = self.find_stream(id) else { return false };
+    pub fn remove_stream(&mut self, id: u32) -> bool {
+        let Some(index) = self.stream_index(id) else { return false };
         let (_, stream) = self.streams.remove(index);
         if !stream.is_open() {
             return false;
@@ -388,7 +388,7 @@ impl ClientConnection {
     }
 
     /// Ends a request whose response is awaited: reading it fails with [`StreamFailure::Closed`].
-    pub fn cancel_request(&mut self, id: u32) {
+    pub fn cancel_stream(&mut self, id: u32) {
         self.fail_stream(id, StreamFailure::Closed, Http2ErrorCode::Cancel);
     }
 
@@ -408,9 +408,9 @@ impl ClientConnection {
     }
 
     /// Notes that the first `bytes` were written.
-    pub fn on_written(&mut self, bytes: usize) {
+    pub fn on_output_written(&mut self, bytes: usize) {
         let was_full = self.output.len() >= MAX_OUTPUT;
-        self.output.advance(bytes);
+        self.output.skip_written(bytes);
         if was_full && self.output.len() < MAX_OUTPUT {
             self.wake_senders();
         }
@@ -436,7 +436,7 @@ impl ClientConnection {
 
     /// Notes that the connection has ended: all streams that are not complete fail.
     pub fn on_closed(&mut self) {
-        self.fault.get_or_insert(fault(Http2ErrorCode::NoError, "the connection ended"));
+        self.fault.get_or_insert(connection_fault(Http2ErrorCode::NoError, "the connection ended"));
         self.fail_streams(|_| Some(StreamFailure::Closed));
     }
 
@@ -533,7 +533,7 @@ impl ClientConnection {
             FrameState::Data(header, 0) => {
                 let header = *header;
                 self.frame = FrameState::default();
-                self.count_idle_frame()?;
+                self.count_stalled_frame()?;
                 self.on_content(header.stream, &[], &[], header.flags & flag::END_STREAM != 0)
             }
             _ => Ok(()),
@@ -548,18 +548,18 @@ impl ClientConnection {
     ) -> Result<FrameState, ConnectionFault> {
         if self.settings.is_none() && (header.kind != kind::SETTINGS || header.flags & flag::ACK != 0) {
             return Err(if bytes.starts_with(b"HTTP/1.") {
-                fault(Http2ErrorCode::ProtocolError, "the server speaks HTTP/1.1: see origin.protocol")
+                connection_fault(Http2ErrorCode::ProtocolError, "the server speaks HTTP/1.1: see origin.protocol")
             } else {
-                fault(Http2ErrorCode::ProtocolError, "the server's first frame is not SETTINGS")
+                connection_fault(Http2ErrorCode::ProtocolError, "the server's first frame is not SETTINGS")
             });
         }
         if header.length > DEFAULT_MAX_FRAME_LEN {
-            return Err(fault(Http2ErrorCode::FrameSizeError, "a frame is larger than allowed"));
+            return Err(connection_fault(Http2ErrorCode::FrameSizeError, "a frame is larger than allowed"));
         }
         let is_continuation = header.kind == kind::CONTINUATION;
         let continues = |block: &HeaderBlock| is_continuation && block.stream == header.stream;
         if self.block.as_ref().map_or(is_continuation, |block| !continues(block)) {
-            return Err(fault(Http2ErrorCode::ProtocolError, "CONTINUATION is missing or unexpected"));
+            return Err(connection_fault(Http2ErrorCode::ProtocolError, "CONTINUATION is missing or unexpected"));
         }
         if header.kind != kind::DATA {
             return Ok(FrameState::Payload(header, Vec::new()));
@@ -567,7 +567,7 @@ impl ClientConnection {
         let length = i64::from(header.length);
         self.receive_window = self.receive_window.saturating_sub(length);
         if self.receive_window < 0 {
-            return Err(fault(Http2ErrorCode::FlowControlError, "the connection's window is exceeded"));
+            return Err(connection_fault(Http2ErrorCode::FlowControlError, "the connection's window is exceeded"));
         }
         let used = i64::from(MAX_WINDOW).saturating_sub(self.receive_window);
         if used > self.receive_window {
@@ -578,7 +578,7 @@ impl ClientConnection {
         if let Some(stream) = self.stream_mut(header.stream) {
             stream.receive_window = stream.receive_window.saturating_sub(length);
             if stream.receive_window < 0 {
-                return Err(fault(Http2ErrorCode::FlowControlError, "a stream's window is exceeded"));
+                return Err(connection_fault(Http2ErrorCode::FlowControlError, "a stream's window is exceeded"));
             }
         }
         Ok(if header.flags & flag::PADDED == 0 {
@@ -591,18 +591,18 @@ impl ClientConnection {
     /// Rejects a stream that the client has not opened.
     const fn check_stream_id(&self, id: u32) -> Result<(), ConnectionFault> {
         if id == 0 || id.is_multiple_of(2) || id >= self.next_id {
-            return Err(fault(Http2ErrorCode::ProtocolError, "a frame names a stream that is not open"));
+            return Err(connection_fault(Http2ErrorCode::ProtocolError, "a frame names a stream that is not open"));
         }
         Ok(())
     }
 
-    fn count_idle_frame(&mut self) -> Result<(), ConnectionFault> {
+    fn count_stalled_frame(&mut self) -> Result<(), ConnectionFault> {
         self.idle_frames = self.idle_frames.saturating_add(1);
         if self.output.len() > MAX_UNREAD_OUTPUT {
-            return Err(fault(Http2ErrorCode::EnhanceYourCalm, "the server does not read"));
+            return Err(connection_fault(Http2ErrorCode::EnhanceYourCalm, "the server does not read"));
         }
         if self.idle_frames > MAX_IDLE_FRAMES {
-            return Err(fault(Http2ErrorCode::EnhanceYourCalm, "too many frames without a response"));
+            return Err(connection_fault(Http2ErrorCode::EnhanceYourCalm, "too many frames without a response"));
         }
         Ok(())
     }
@@ -610,12 +610,12 @@ impl ClientConnection {
     /// Handles a whole frame; of DATA only padded ones come here.
     fn on_frame(&mut self, header: Http2FrameHeader, payload: &[u8]) -> Result<(), ConnectionFault> {
         let Http2FrameHeader { kind, flags, stream: id, .. } = header;
-        let size = fault(Http2ErrorCode::FrameSizeError, "a frame has an invalid length");
+        let size = connection_fault(Http2ErrorCode::FrameSizeError, "a frame has an invalid length");
         match kind {
             kind::DATA => {
                 let content = strip_padding(flags, payload)?;
                 if content.is_empty() {
-                    self.count_idle_frame()?;
+                    self.count_stalled_frame()?;
                 }
                 return self.on_content(id, &[], content, flags & flag::END_STREAM != 0);
             }
@@ -629,16 +629,18 @@ impl ClientConnection {
                 if flags & flag::END_HEADERS != 0 {
                     return self.on_section(id, block, ends_stream);
                 }
-                self.count_idle_frame()?;
+                self.count_stalled_frame()?;
                 let block = HeaderBlock { stream: id, ends_stream, bytes: block.to_vec(), length: block.len() };
                 self.block = Some(block);
                 return Ok(());
             }
             kind::CONTINUATION => return self.on_continuation(flags, payload),
-            kind::PUSH_PROMISE => return Err(fault(Http2ErrorCode::ProtocolError, "PUSH_PROMISE is disabled")),
+            kind::PUSH_PROMISE => {
+                return Err(connection_fault(Http2ErrorCode::ProtocolError, "PUSH_PROMISE is disabled"));
+            }
             _ => {}
         }
-        self.count_idle_frame()?;
+        self.count_stalled_frame()?;
         match kind {
             kind::RST_STREAM => {
                 self.check_stream_id(id)?;
@@ -650,7 +652,10 @@ impl ClientConnection {
                 self.on_window_update(id, i64::from(u32::from_be_bytes(*increment) & 0x7fff_ffff))?;
             }
             kind::SETTINGS | kind::PING | kind::GOAWAY if id != 0 => {
-                return Err(fault(Http2ErrorCode::ProtocolError, "a frame of the connection names a stream"));
+                return Err(connection_fault(
+                    Http2ErrorCode::ProtocolError,
+                    "a frame of the connection names a stream",
+                ));
             }
             kind::SETTINGS if flags & flag::ACK == 0 => self.on_settings(payload)?,
             kind::SETTINGS if !payload.is_empty() => return Err(size),
@@ -672,11 +677,11 @@ impl ClientConnection {
     }
 
     fn on_continuation(&mut self, flags: u8, payload: &[u8]) -> Result<(), ConnectionFault> {
-        self.count_idle_frame()?;
+        self.count_stalled_frame()?;
         let Some(mut block) = self.block.take() else { return Ok(()) };
         block.length = block.length.saturating_add(payload.len());
         if block.length > MAX_SKIPPED_BLOCK {
-            return Err(fault(Http2ErrorCode::EnhanceYourCalm, "a header section does not end"));
+            return Err(connection_fault(Http2ErrorCode::EnhanceYourCalm, "a header section does not end"));
         }
         if block.length <= MAX_BLOCK {
             block.bytes.extend_from_slice(payload);
@@ -696,7 +701,7 @@ impl ClientConnection {
     fn on_section(&mut self, id: u32, block: &[u8], ends_stream: bool) -> Result<(), ConnectionFault> {
         let limits = self.limits;
         let Some(stream) = self.stream_mut(id).filter(|stream| stream.failure.is_none()) else {
-            return self.count_idle_frame();
+            return self.count_stalled_frame();
         };
         stream.has_answered = true;
         let failure = match stream.phase {
@@ -725,17 +730,17 @@ impl ClientConnection {
                 Err(error) => Some(StreamFailure::Head(error)),
             },
             ReceivePhase::Ended => {
-                return Err(fault(Http2ErrorCode::StreamClosed, "a header section follows END_STREAM"));
+                return Err(connection_fault(Http2ErrorCode::StreamClosed, "a header section follows END_STREAM"));
             }
         };
         if let Some(StreamFailure::Head(HeadFault::Compression(reason))) = failure {
-            return Err(fault(Http2ErrorCode::CompressionError, reason));
+            return Err(connection_fault(Http2ErrorCode::CompressionError, reason));
         }
         stream.wake_reader();
         self.idle_frames = 0;
         match failure {
             Some(failure) => self.fail_stream(id, failure, Http2ErrorCode::ProtocolError),
-            None if ends_stream => self.end_response(id),
+            None if ends_stream => self.finish_response(id),
             None => {}
         }
         Ok(())
@@ -746,15 +751,17 @@ impl ClientConnection {
         let noted = match stream.phase {
             ReceivePhase::Head => Err(StreamFailure::Malformed),
             ReceivePhase::Content if content.is_empty() => Ok(()),
-            ReceivePhase::Content => stream.on_content(before, content),
-            ReceivePhase::Ended => return Err(fault(Http2ErrorCode::StreamClosed, "DATA follows END_STREAM")),
+            ReceivePhase::Content => stream.append_content(before, content),
+            ReceivePhase::Ended => {
+                return Err(connection_fault(Http2ErrorCode::StreamClosed, "DATA follows END_STREAM"));
+            }
         };
         if noted.is_ok() && !content.is_empty() {
             self.idle_frames = 0;
         }
         match noted {
             Err(failure) => self.fail_stream(id, failure, Http2ErrorCode::ProtocolError),
-            Ok(()) if ends_stream => self.end_response(id),
+            Ok(()) if ends_stream => self.finish_response(id),
             Ok(()) => {
                 if let Some(stream) = self.stream_mut(id) {
                     stream.wake_reader();
@@ -765,7 +772,7 @@ impl ClientConnection {
     }
 
     /// Notes the end of a response.
-    fn end_response(&mut self, id: u32) {
+    fn finish_response(&mut self, id: u32) {
         let Some(stream) = self.stream_mut(id) else { return };
         if let Err(failure) = stream.on_end() {
             return self.fail_stream(id, failure, Http2ErrorCode::ProtocolError);
@@ -805,9 +812,9 @@ impl ClientConnection {
 
     fn on_window_update(&mut self, id: u32, increment: i64) -> Result<(), ConnectionFault> {
         if increment == 0 {
-            return Err(fault(Http2ErrorCode::ProtocolError, "WINDOW_UPDATE has an increment of 0"));
+            return Err(connection_fault(Http2ErrorCode::ProtocolError, "WINDOW_UPDATE has an increment of 0"));
         }
-        let overflow = fault(Http2ErrorCode::FlowControlError, "a window is larger than 2^31-1");
+        let overflow = connection_fault(Http2ErrorCode::FlowControlError, "a window is larger than 2^31-1");
         if id == 0 {
             self.send_window = self.send_window.saturating_add(increment);
             if self.send_window > i64::from(MAX_WINDOW) {
@@ -832,20 +839,29 @@ impl ClientConnection {
         let mut settings = self.settings.unwrap_or_default();
         let before = settings.initial_window;
         let values = parse_settings(payload);
-        for (id, value) in values.ok_or(fault(Http2ErrorCode::FrameSizeError, "SETTINGS have an invalid length"))? {
+        for (id, value) in
+            values.ok_or(connection_fault(Http2ErrorCode::FrameSizeError, "SETTINGS have an invalid length"))?
+        {
             match id {
                 setting::ENABLE_PUSH if value != 0 => {
-                    return Err(fault(Http2ErrorCode::ProtocolError, "the server sets SETTINGS_ENABLE_PUSH"));
+                    return Err(connection_fault(
+                        Http2ErrorCode::ProtocolError,
+                        "the server sets SETTINGS_ENABLE_PUSH",
+                    ));
                 }
                 setting::MAX_CONCURRENT_STREAMS => settings.max_streams = value,
                 setting::INITIAL_WINDOW_SIZE if value > MAX_WINDOW => {
-                    return Err(fault(Http2ErrorCode::FlowControlError, "SETTINGS_INITIAL_WINDOW_SIZE is too large"));
+                    return Err(connection_fault(
+                        Http2ErrorCode::FlowControlError,
+                        "SETTINGS_INITIAL_WINDOW_SIZE is too large",
+                    ));
                 }
                 setting::INITIAL_WINDOW_SIZE => settings.initial_window = value.into(),
                 setting::MAX_FRAME_SIZE => {
-                    settings.max_frame = Some(value)
-                        .filter(|size| (DEFAULT_MAX_FRAME_LEN..=LARGEST_FRAME_LEN).contains(size))
-                        .ok_or(fault(Http2ErrorCode::ProtocolError, "SETTINGS_MAX_FRAME_SIZE is out of range"))?;
+                    settings.max_frame =
+                        Some(value).filter(|size| (DEFAULT_MAX_FRAME_LEN..=LARGEST_FRAME_LEN).contains(size)).ok_or(
+                            connection_fault(Http2ErrorCode::ProtocolError, "SETTINGS_MAX_FRAME_SIZE is out of range"),
+                        )?;
                 }
                 _ => {}
             }
@@ -855,7 +871,7 @@ impl ClientConnection {
         for (_, stream) in &mut self.streams {
             stream.send_window = stream.send_window.saturating_add(change);
             if stream.send_window > i64::from(MAX_WINDOW) {
-                return Err(fault(Http2ErrorCode::FlowControlError, "a window is larger than 2^31-1"));
+                return Err(connection_fault(Http2ErrorCode::FlowControlError, "a window is larger than 2^31-1"));
             }
         }
         if change > 0 {
@@ -878,7 +894,7 @@ fn strip_padding(flags: u8, payload: &[u8]) -> Result<&[u8], ConnectionFault> {
     if flags & flag::PADDED == 0 {
         return Ok(payload);
     }
-    let invalid = fault(Http2ErrorCode::ProtocolError, "padding is longer than its frame");
+    let invalid = connection_fault(Http2ErrorCode::ProtocolError, "padding is longer than its frame");
     let (length, rest) = payload.split_first().ok_or(invalid)?;
     rest.len().checked_sub(usize::from(*length)).and_then(|length| rest.get(..length)).ok_or(invalid)
 }

@@ -1,5 +1,5 @@
-//! Holds the state of one request's stream on an HTTP/2 connection to a server (RFC 9113 §5.1): its windows, and what of
-//! the response was received and not read.
+//! Holds the state of one request's stream on an HTTP/2 connection to a server (RFC 9113 §5.1): its windows, and the
+//! part of the response that was received and not read.
 
 use super::{DEFAULT_WINDOW, HeadFault, Http2ErrorCode};
 use crate::{Fields, WholeBody};
@@ -148,7 +148,7 @@ impl ClientStream {
     }
 
     /// Appends `content`, which stands behind `before` in the same read.
-    pub(super) fn on_content(&mut self, before: &[u8], content: &[u8]) -> Result<(), StreamFailure> {
+    pub(super) fn append_content(&mut self, before: &[u8], content: &[u8]) -> Result<(), StreamFailure> {
         if let Some(owed) = &mut self.owed {
             *owed = owed.checked_sub(content.len() as u64).ok_or(StreamFailure::Malformed)?;
         }
@@ -167,7 +167,7 @@ impl ClientStream {
         Ok(())
     }
 
-    pub(super) fn unread_length(&self) -> usize {
+    pub(super) fn unread_content_length(&self) -> usize {
         match &self.unread {
             UnreadContent::First(first) => first.len(),
             UnreadContent::Pieces(pieces) => pieces.len(),
@@ -175,8 +175,8 @@ impl ClientStream {
     }
 
     /// Number of bytes of the response's content that were not read, if it is known.
-    pub(super) fn remaining(&self) -> Option<u64> {
-        self.owed.map(|owed| owed.saturating_add(self.unread_length() as u64))
+    pub(super) fn remaining_length(&self) -> Option<u64> {
+        self.owed.map(|owed| owed.saturating_add(self.unread_content_length() as u64))
     }
 
     /// Removes the content that was not read; `None` if there is none.
@@ -193,7 +193,7 @@ impl ClientStream {
     }
 
     /// Removes the whole content, if all of it was received at once.
-    pub(super) fn take_whole(&mut self) -> Option<WholeBody> {
+    pub(super) fn take_whole_piece(&mut self) -> Option<WholeBody> {
         match &mut self.unread {
             UnreadContent::First(first)
                 if self.phase == ReceivePhase::Ended && self.trailers.is_none() && self.failure.is_none() =>
@@ -213,7 +213,7 @@ impl ClientStream {
             return 0;
         }
         let wanted = capacity.clamp(DEFAULT_WINDOW as usize, MAX_STREAM_WINDOW) as i64;
-        let promised = self.receive_window.saturating_add(self.unread_length() as i64);
+        let promised = self.receive_window.saturating_add(self.unread_content_length() as i64);
         let missing = wanted.saturating_sub(promised);
         if missing < wanted / 2 {
             return 0;

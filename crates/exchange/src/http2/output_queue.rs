@@ -30,7 +30,7 @@ impl OutputQueue {
     }
 
     /// Appends a piece of a body.
-    pub(super) fn push_piece(&mut self, piece: Bytes) {
+    pub(super) fn push_body_piece(&mut self, piece: Bytes) {
         if piece.len() < MIN_SHARED {
             self.tail.extend_from_slice(&piece);
             return;
@@ -56,7 +56,7 @@ impl OutputQueue {
     }
 
     /// Removes the first `bytes`, which were written.
-    pub(super) fn advance(&mut self, mut bytes: usize) {
+    pub(super) fn skip_written(&mut self, mut bytes: usize) {
         while let Some(part) = self.parts.front_mut() {
             let taken = bytes.min(part.len());
             part.advance(taken);
@@ -87,21 +87,21 @@ mod tests {
         for size in [0, 1, MIN_SHARED - 1, MIN_SHARED, 50_000, 3] {
             queue.tail_mut().extend_from_slice(b"frame");
             let piece = Bytes::from(vec![u8::try_from(size % 251).unwrap(); size]);
-            queue.push_piece(piece.clone());
+            queue.push_body_piece(piece.clone());
             expected.extend_from_slice(b"frame");
             expected.extend_from_slice(&piece);
             let mut slices = [IoSlice::new(&[]); 2];
             let count = queue.fill_slices(&mut slices);
             let some: Vec<u8> = slices[..count].iter().flat_map(|slice| slice.iter().copied()).take(1000).collect();
             written.extend_from_slice(&some);
-            queue.advance(some.len());
+            queue.skip_written(some.len());
         }
         while queue.len() > 0 {
             let mut slices = [IoSlice::new(&[]); 1];
             assert_eq!(queue.fill_slices(&mut slices), 1);
             let first = slices[0].to_vec();
             written.extend_from_slice(&first);
-            queue.advance(first.len());
+            queue.skip_written(first.len());
         }
         assert_eq!(written, expected);
     }

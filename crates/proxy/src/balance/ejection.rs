@@ -66,6 +66,11 @@ impl Ejection {
         matches!(self.state, EjectionState::Ejected { until, .. } if now < until)
     }
 
+    /// Whether the server is neither ejected nor on trial.
+    pub(crate) fn is_active(&self) -> bool {
+        self.state == EjectionState::Active
+    }
+
     /// Whether the server may get a request.
     pub(crate) fn accepts_requests(&self, now: Instant) -> bool {
         match self.state {

@@ -19,7 +19,7 @@ pub(super) use health::{CheckResult, HealthState, HealthStreak};
 pub(super) use rendezvous::{HashKey, rendezvous_server};
 pub(super) use retry_budget::RetryBudget;
 pub(super) use rotation::Rotation;
-pub(super) use server_choice::{Affinity, ServerSet, ServerView, choose_server};
+pub(super) use server_choice::{Affinity, ServerSet, ServerView, choose_equal_server, choose_server};
 pub use sticky_cookie::CookieKey;
 pub(super) use sticky_cookie::{RequestCookie, StickyCookies};
 pub(super) use weight::effective_weight;

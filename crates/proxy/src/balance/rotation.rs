@@ -16,6 +16,9 @@ const PICK: i64 = 1 << 32;
 pub(crate) struct Rotation {
     /// Arrears of each server: the share that it has not had.
     behind: Vec<i64>,
+    /// Server that [`Rotation::next_equal_server`] picked last. A retry's pick does not count, as in `behind`: or the
+    /// next request would go to the server that failed.
+    last: usize,
 }
 
 /// The deadline of a server's next pick.
@@ -31,7 +34,15 @@ struct PickDeadline {
 impl Rotation {
     /// A rotation of `servers` servers, none of which had a pick.
     pub(crate) fn new(servers: usize) -> Self {
-        Self { behind: vec![0; servers] }
+        // The first server is the next.
+        Self { behind: vec![0; servers], last: servers }
+    }
+
+    /// Picks the server of `from` behind the one that this method picked last; all have one weight.
+    pub(crate) fn next_equal_server(&mut self, from: ServerSet) -> Option<usize> {
+        let server = from.server_after(self.last)?;
+        self.last = server;
+        Some(server)
     }
 
     /// Picks the next server of `from`; `weights` are by the servers' numbers, and none is 0.

@@ -28,8 +28,14 @@ impl ServerSet {
         if server < u64::BITS as usize { 1 << server } else { 0 }
     }
 
-    const fn is_empty(self) -> bool {
+    pub(crate) const fn is_empty(self) -> bool {
         self.0 == 0
+    }
+
+    /// The first server of the set behind `server`, or else the first of all.
+    pub(super) fn server_after(self, server: usize) -> Option<usize> {
+        let behind = u32::try_from(server + 1).ok().and_then(|first| u64::MAX.checked_shl(first)).unwrap_or(0);
+        [self.0 & behind, self.0].into_iter().find(|set| *set != 0).map(|set| set.trailing_zeros() as usize)
     }
 
     /// Numbers of the servers in the set, ascending.
@@ -130,7 +136,9 @@ pub(crate) fn choose_server(
         Affinity::Any | Affinity::Server(_) => {
             let from = match balance {
                 Balance::RoundRobin => from,
-                Balance::LeastRequests => least_loaded(from, &requests, &weights),
+                Balance::LeastRequests => {
+                    least_loaded(from, |server| Some((*requests.get(server)?, *weights.get(server)?)))
+                }
             };
             rotation.next_server(from, &weights)?
         }
@@ -138,12 +146,31 @@ pub(crate) fn choose_server(
     Some(ServerChoice { server, panic: healthy.is_none() })
 }
 
-/// The servers in `from` with the fewest requests for their weight.
-fn least_loaded(from: ServerSet, requests: &[u32], weights: &[u32]) -> ServerSet {
+/// Chooses one of `from`, healthy servers of one weight that get requests: the preferred one by `wish`, or the next by
+/// `balance`, with the `requests` in flight on a server. `None` if `wish` depends on more.
+pub(crate) fn choose_equal_server(
+    rotation: &mut Rotation,
+    balance: Balance,
+    wish: Affinity,
+    from: ServerSet,
+    requests: impl Fn(usize) -> Option<u32>,
+) -> Option<usize> {
+    match (wish, balance) {
+        (Affinity::Hash(_), _) => None,
+        (Affinity::Server(wanted), _) if from.has_server(wanted) => Some(wanted),
+        (_, Balance::RoundRobin) => rotation.next_equal_server(from),
+        (_, Balance::LeastRequests) => {
+            rotation.next_equal_server(least_loaded(from, |server| Some((requests(server)?, 1))))
+        }
+    }
+}
+
+/// The servers in `from` with the fewest requests for their weight; `load` has both.
+fn least_loaded(from: ServerSet, load: impl Fn(usize) -> Option<(u32, u32)>) -> ServerSet {
     let mut fewest = (u32::MAX, 1);
     let mut found = ServerSet::default();
     for server in from.server_numbers() {
-        let (Some(&requests), Some(&weight)) = (requests.get(server), weights.get(server)) else { continue };
+        let Some((requests, weight)) = load(server) else { continue };
         let (here, there) = (u64::from(requests) * u64::from(fewest.1), u64::from(fewest.0) * u64::from(weight));
         if here < there {
             (fewest, found) = ((requests, weight), ServerSet::default());
@@ -273,6 +300,32 @@ mod tests {
         assert!([0, 1, 2].iter().all(|server| before.contains(server)));
         for (before, after) in before.into_iter().zip(after) {
             assert!(if before == 1 { after != 1 } else { after == before });
+        }
+    }
+
+    #[test]
+    fn servers_of_one_weight_take_turns() {
+        let set = |servers: &[usize]| servers.iter().fold(ServerSet::default(), |set, server| set.with_server(*server));
+        let mut rotation = Rotation::new(64);
+        let mut next = |balance, wish, from: &[usize], requests: [u32; 3]| {
+            choose_equal_server(&mut rotation, balance, wish, set(from), |server| requests.get(server).copied())
+        };
+        let (turns, least) = (Balance::RoundRobin, Balance::LeastRequests);
+        for (balance, wish, from, requests, expected) in [
+            (turns, Affinity::Any, &[0, 1, 63][..], [0; 3], Some(0)),
+            (turns, Affinity::Any, &[0, 1, 63], [0; 3], Some(1)),
+            (turns, Affinity::Any, &[0, 1, 63], [0; 3], Some(63)),
+            (turns, Affinity::Any, &[0, 1, 63], [0; 3], Some(0)),
+            (turns, Affinity::Server(63), &[0, 1, 63], [0; 3], Some(63)),
+            (turns, Affinity::Server(9), &[0, 1, 63], [0; 3], Some(1)),
+            (turns, Affinity::Hash(HashKey::NONE), &[0, 1, 63], [0; 3], None),
+            (turns, Affinity::Any, &[], [0; 3], None),
+            (least, Affinity::Any, &[0, 1, 2], [3, 1, 1], Some(2)),
+            (least, Affinity::Any, &[0, 1, 2], [3, 1, 1], Some(1)),
+            (least, Affinity::Any, &[0, 1, 2], [3, 1, 2], Some(1)),
+            (least, Affinity::Server(0), &[0, 1, 2], [3, 1, 2], Some(0)),
+        ] {
+            assert_eq!(next(balance, wish, from, requests), expected, "{balance:?} {wish:?} {from:?} {requests:?}");
         }
     }
 

@@ -42,6 +42,8 @@ const MAX_PARTS: usize = 32;
 /// that has had too many resets, for example nghttp2 after 1,000 and 33 a second.
 const CANCELS_PER_SECOND: u32 = 20;
 const CANCEL_BURST: Duration = Duration::from_secs(5);
+/// Silence of the server, while a request waits for its answer, after which a connection gets no further requests.
+const MAX_SILENCE: Duration = Duration::from_secs(5);
 /// Interval for which the protocol's flood limits hold.
 const FLOOD_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -65,12 +67,13 @@ pub(crate) struct Http2Connection {
     pub(crate) born: Instant,
     /// Number of requests so far.
     pub(crate) requests: Cell<u64>,
-    /// Time since which there is no request.
+    /// Time at which the last request ended.
     idle_since: Cell<Instant>,
     /// Whether no further request is sent.
     is_retired: Cell<bool>,
     cancels: RefCell<TokenBucket>,
     interval_ends: Cell<Instant>,
+    last_received: Cell<Instant>,
     failure: RefCell<Option<TlsFailure>>,
     pub(super) metrics: Arc<ProxyMetrics>,
     _open: GaugeGuard<ProxyMetrics>,
@@ -114,6 +117,7 @@ impl Http2Connection {
             is_retired: Cell::new(false),
             cancels: RefCell::new(TokenBucket::with_burst(CANCELS_PER_SECOND, CANCEL_BURST)),
             interval_ends: Cell::new(now + FLOOD_INTERVAL),
+            last_received: Cell::new(now),
             failure: RefCell::default(),
             metrics: Arc::clone(metrics),
             _open: GaugeGuard::new(metrics, |metrics| &metrics.origin_connections_open),
@@ -126,12 +130,16 @@ impl Http2Connection {
             Poll::Pending => Poll::Pending,
         });
         if timeout_at(deadline, opened).await.map_err(|_| Error::ConnectTimeout)? {
-            return Ok(connection);
+            if connection.accepts_requests() {
+                return Ok(connection);
+            }
+            let reason = Some("the server accepts no streams on a new connection".to_owned());
+            return Err(ConnectFailure { error: Error::Connect, reason });
         }
         if let Some(failure) = connection.failure.take() {
             return Err(ConnectFailure { error: failure.error, reason: Some(failure.to_string()) });
         }
-        let reason = connection.state.borrow().fault().map(|fault| fault.to_string());
+        let reason = connection.state.borrow().server_fault().map(|fault| fault.to_string());
         Err(ConnectFailure { error: Error::Connect, reason })
     }
 
@@ -142,17 +150,17 @@ impl Http2Connection {
 
     /// Number of requests in flight.
     pub(crate) fn open_streams(&self) -> u32 {
-        self.state.borrow().open_streams()
+        self.state.borrow().open_stream_count()
     }
 
     /// Most requests at a time that the server allows.
     pub(crate) fn max_streams(&self) -> u32 {
-        self.state.borrow().max_streams()
+        self.state.borrow().peer_stream_limit()
     }
 
     /// Bytes of request bodies that the server accepts at this moment.
     pub(crate) fn send_window(&self) -> i64 {
-        self.state.borrow().send_window()
+        self.state.borrow().connection_send_window()
     }
 
     /// Time since which the connection has no request; `None` while it has one.
@@ -179,9 +187,9 @@ impl Http2Connection {
     }
 
     /// Removes a stream, and cancels a request that is not complete.
-    pub(super) fn close_stream(&self, id: u32) {
+    pub(super) fn end_stream(&self, id: u32) {
         let mut state = self.state.borrow_mut();
-        let is_cancelled = state.close_stream(id);
+        let is_cancelled = state.remove_stream(id);
         let is_idle = state.is_idle();
         drop(state);
         self.metrics.origin_streams_open.decrement();
@@ -193,6 +201,16 @@ impl Http2Connection {
         }
         if is_idle || is_cancelled {
             self.wake_driver();
+        }
+    }
+
+    /// Ends a request that got no answer since `began`. If nothing else came either for [`MAX_SILENCE`], the server or the
+    /// path to it is gone, and further requests use another connection.
+    pub(super) fn on_unanswered(&self, began: Instant) {
+        let is_silent = self.last_received.get() < began && began.elapsed() >= MAX_SILENCE;
+        if is_silent && !self.is_retired.get() {
+            tracing::warn!(address = ?self.address, "an HTTP/2 connection to the origin is silent: leaving it");
+            self.retire();
         }
     }
 
@@ -262,6 +280,7 @@ impl Http2Connection {
                     return Poll::Ready(Ok(()));
                 }
                 let now = Instant::now();
+                self.last_received.set(now);
                 let mut state = self.state.borrow_mut();
                 if now >= self.interval_ends.get() {
                     self.interval_ends.set(now + FLOOD_INTERVAL);
@@ -307,7 +326,7 @@ impl Http2Connection {
             socket.count_syscalls(&self.metrics);
             match ready!(written)? {
                 0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                written => state.on_written(written),
+                written => state.on_output_written(written),
             }
         }
         cx.waker().wake_by_ref();

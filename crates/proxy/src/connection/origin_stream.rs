@@ -8,6 +8,7 @@ use super::socket::FIRST_READ;
 use super::tls::TlsFailure;
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
+use litequic_base::timers::turn_time;
 use litequic_exchange::{BodyCapacity, BodyError, Fields, Head, Traceparent, WholeBody, http2::StreamFailure, name};
 use std::{
     cell::{Cell, OnceCell, RefCell},
@@ -15,6 +16,7 @@ use std::{
     rc::Rc,
     task::{Context, Poll, Waker, ready},
 };
+use tokio::time::Instant;
 
 /// One request on an HTTP/2 connection. Dropping it before both directions have ended cancels the request.
 #[derive(Debug)]
@@ -22,6 +24,8 @@ pub(crate) struct OriginStream {
     connection: Rc<Http2Connection>,
     /// ID of the stream, once the request was sent.
     id: Cell<Option<u32>>,
+    /// Time at which the request was sent.
+    began: Cell<Instant>,
     /// Most bytes of the response that the client accepts, once its body is read in pieces.
     read_capacity: OnceCell<BodyCapacity>,
     outgoing: RefCell<OutgoingBody>,
@@ -50,6 +54,7 @@ impl OriginStream {
         Self {
             connection: Rc::clone(connection),
             id: Cell::new(None),
+            began: Cell::new(turn_time()),
             read_capacity: OnceCell::new(),
             outgoing: RefCell::default(),
             has_failed: Cell::new(false),
@@ -94,7 +99,7 @@ impl OriginStream {
         }
         let id = match self.id.get() {
             Some(id) => id,
-            None => match self.open_stream(head) {
+            None => match self.begin_request(head) {
                 Some(id) => id,
                 None => return Poll::Ready(Err(SendFailure::Unsent)),
             },
@@ -107,7 +112,12 @@ impl OriginStream {
         }
         Poll::Ready(match ready!(received) {
             Ok((status, fields)) if status.is_informational() => Ok(ReceivedMessage::Interim(status, fields)),
-            Ok((status, fields)) => Ok(ReceivedMessage::Response(ReceivedHead { status, is_http_10: false, fields })),
+            Ok((status, fields)) => {
+                if let Some(upload) = &self.outgoing.borrow().upload {
+                    upload.forget_beginning();
+                }
+                Ok(ReceivedMessage::Response(ReceivedHead { status, is_http_10: false, fields }))
+            }
             Err(StreamFailure::Unprocessed) => {
                 self.connection.metrics.origin_streams_refused.increment();
                 Err(SendFailure::Unsent)
@@ -116,13 +126,14 @@ impl OriginStream {
         })
     }
 
-    fn open_stream(&self, head: &Head) -> Option<u32> {
+    fn begin_request(&self, head: &Head) -> Option<u32> {
         let outgoing = self.outgoing.borrow();
         let traceparent = outgoing.traceparent.as_ref().map(Traceparent::to_bytes);
         let extra = traceparent.as_ref().map(|value| (name::TRACEPARENT, value.as_slice()));
         let scheme = if self.connection.is_https { "https" } else { "http" };
-        let id = self.connection.state.borrow_mut().open_stream(head, scheme, extra, outgoing.upload.is_none())?;
+        let id = self.connection.state.borrow_mut().begin_stream(head, scheme, extra, outgoing.upload.is_none())?;
         self.id.set(Some(id));
+        self.began.set(turn_time());
         self.connection.metrics.origin_streams_open.increment();
         self.connection.wake_driver();
         Some(id)
@@ -149,7 +160,7 @@ impl OriginStream {
                 return Poll::Ready(Err(error));
             }
             if !outgoing.piece.is_empty() {
-                if state.poll_send_capacity(id, cx) == 0 {
+                if state.poll_upload_window(id, cx) == 0 {
                     return Poll::Pending;
                 }
                 state.send_piece(id, &mut outgoing.piece);
@@ -172,7 +183,7 @@ impl OriginStream {
                 None => None,
             };
             outgoing.upload = None;
-            self.connection.state.borrow_mut().end_request(id, trailers.as_ref());
+            self.connection.state.borrow_mut().finish_request(id, trailers.as_ref());
             self.connection.wake_driver();
         }
     }
@@ -196,7 +207,7 @@ impl OriginStream {
             state.output_length(),
             state.poll_content(id, self.read_capacity.get().map_or(FIRST_READ, |capacity| capacity.get()), cx),
         );
-        let trailers = if matches!(polled, Poll::Ready(None)) { state.take_trailers(id) } else { None };
+        let trailers = if matches!(polled, Poll::Ready(None)) { state.take_response_trailers(id) } else { None };
         let updates_window = state.output_length() > before;
         drop(state);
         if updates_window {
@@ -231,7 +242,7 @@ impl OriginStream {
     /// The body of the response if all of it came with the head, and the request is sent.
     pub(crate) fn take_whole_body(&self) -> Option<WholeBody> {
         let id = self.id.get().filter(|_| self.is_sent())?;
-        self.connection.state.borrow_mut().take_whole(id)
+        self.connection.state.borrow_mut().take_whole_content(id)
     }
 
     /// Whether the response's body has no more bytes or trailers.
@@ -252,7 +263,7 @@ impl OriginStream {
 
     /// Whether a part of the response was received.
     pub(crate) fn has_answered(&self) -> bool {
-        self.id.get().is_some_and(|id| self.connection.state.borrow().has_answered(id))
+        self.id.get().is_some_and(|id| self.connection.state.borrow().has_response_begun(id))
     }
 
     /// TLS failure since the handshake.
@@ -269,7 +280,7 @@ impl OriginStream {
 
     fn cancel_request(&self) {
         if let Some(id) = self.id.get() {
-            self.connection.state.borrow_mut().cancel_request(id);
+            self.connection.state.borrow_mut().cancel_stream(id);
             self.connection.count_cancel();
             self.connection.wake_driver();
         }
@@ -279,7 +290,10 @@ impl OriginStream {
 impl Drop for OriginStream {
     fn drop(&mut self) {
         if let Some(id) = self.id.get() {
-            self.connection.close_stream(id);
+            if !self.has_answered() {
+                self.connection.on_unanswered(self.began.get());
+            }
+            self.connection.end_stream(id);
         }
     }
 }

@@ -323,6 +323,11 @@ impl Upload {
         }
     }
 
+    /// Keeps nothing any more: the server has processed the request.
+    pub(super) fn forget_beginning(&self) {
+        self.kept.take();
+    }
+
     fn keep_frame(&self, frame: &Frame<Bytes>) {
         let kept = &mut *self.kept.borrow_mut();
         let Some(all) = kept else { return };

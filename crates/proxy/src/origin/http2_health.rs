@@ -77,7 +77,7 @@ async fn exchange_health(
             let count = client.fill_output(&mut parts);
             match stream.write_vectored(parts.get(..count).unwrap_or_default()).await? {
                 0 => return Err(io::Error::from(io::ErrorKind::WriteZero).into()),
-                written => client.on_written(written),
+                written => client.on_output_written(written),
             }
         }
         stream.flush().await?;
@@ -98,7 +98,7 @@ async fn exchange_health(
         if let Some(id) = id.filter(|id| !client.is_request_sent(*id)) {
             client.send_piece(id, &mut message);
             if message.is_empty() {
-                client.end_request(id, None);
+                client.finish_request(id, None);
             }
         }
     }
@@ -117,7 +117,7 @@ fn open_check(client: &mut ClientConnection, host: &str, is_https: bool, health:
     let fields = fields.iter().map(|(name, value)| (FieldNameRef::from_lower_case_token(name), value.as_bytes()));
     let head = Head::new(method, Authority::new(host), path, fields.collect());
     let scheme = if is_https { "https" } else { "http" };
-    client.open_stream(&head, scheme, None, health.grpc.is_none())
+    client.begin_stream(&head, scheme, None, health.grpc.is_none())
 }
 
 /// Encodes `HealthCheckRequest`, whose first field is the `service`, as a message of gRPC.
@@ -157,7 +157,7 @@ fn read_answer(
                 answer.content.truncate(RESPONSE_CAPACITY);
             }
             Poll::Ready(None) => {
-                answer.fields = client.take_trailers(id).unwrap_or_else(|| std::mem::take(&mut answer.fields));
+                answer.fields = client.take_response_trailers(id).unwrap_or_else(|| std::mem::take(&mut answer.fields));
                 return Ok(true);
             }
             Poll::Pending => return Ok(false),

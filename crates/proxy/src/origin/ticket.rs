@@ -30,6 +30,16 @@ impl WorkerOrigin {
             return Some(Ticket::new(self, 0, server, None, false));
         }
         let now = tokio_now();
+        if let Some(from) = self.equal_servers(now).filter(|_| tried.is_empty()) {
+            let requests = |server: usize| Some(self.servers.get(server)?.pool.active_requests());
+            let mut rotation = self.rotation.borrow_mut();
+            let chosen = balance::choose_equal_server(&mut rotation, self.config.balance, wish, from, requests);
+            if let Some(number) = chosen
+                && let Some(server) = self.servers.get(number)
+            {
+                return Some(Ticket::new(self, number, server, Some(now), false));
+            }
+        }
         let choose = |tried| {
             let mut rotation = self.rotation.borrow_mut();
             balance::choose_server(&mut rotation, self.config.balance, wish, self.server_views(now), tried)

@@ -49,11 +49,21 @@ pub(crate) struct WorkerOrigin {
     /// Servers in the order of the configuration.
     pub(super) servers: Vec<Rc<WorkerServer>>,
     pub(super) rotation: RefCell<Rotation>,
+    /// Servers that take turns while nothing changes.
+    equal: Cell<Option<EqualServers>>,
     stickiness: Stickiness,
     pub(crate) budget: RefCell<RetryBudget>,
     /// Whether a reload has replaced this state: its last requests eject no server.
     replaced: Cell<bool>,
     pub(crate) metrics: Arc<ProxyMetrics>,
+}
+
+/// Healthy servers of one weight, no backups: a choice among them needs no look at each.
+#[derive(Debug, Clone, Copy)]
+struct EqualServers {
+    servers: ServerSet,
+    /// Sum of the health transitions of all servers, which only grows.
+    transitions: u64,
 }
 
 /// Session persistence: the rule for a client's server.
@@ -114,6 +124,7 @@ impl WorkerOrigin {
         // Workers begin with different servers.
         for _ in 0..rand::random_range(0..servers.len().max(1)) {
             rotation.next_server(all, &weights);
+            rotation.next_equal_server(all);
         }
         Self {
             name: name.into(),
@@ -122,6 +133,7 @@ impl WorkerOrigin {
             policy: FieldPolicy::from_origin(config),
             servers,
             rotation: RefCell::new(rotation),
+            equal: Cell::new(None),
             stickiness: Stickiness::new(name, config, key),
             budget: RefCell::new(RetryBudget::new(config.retry_share, config.retry_minimum)),
             replaced: Cell::new(false),
@@ -142,6 +154,7 @@ impl WorkerOrigin {
     /// Follows `health_states`, which have the health of the servers from now on.
     pub(crate) fn follow_server_health(&self, health_states: &[Arc<HealthState>]) {
         self.servers.iter().zip(health_states).for_each(|(server, health_state)| server.follow_health(health_state));
+        self.equal.set(None);
     }
 
     /// Closes idle connections, now and later, to the servers that `next`, which replaces this state, does not have.
@@ -191,6 +204,34 @@ impl WorkerOrigin {
             }
             fields.append(name::SET_COOKIE, field.as_bytes());
         }
+    }
+
+    /// Healthy servers, if all servers have one weight, and none is ejected, on trial or in its slow start.
+    pub(super) fn equal_servers(&self, now: Instant) -> Option<ServerSet> {
+        let active = self.servers.iter().map(|server| server.active_transitions().map(u64::from));
+        let Some(transitions) = active.sum::<Option<u64>>() else {
+            // Its slow start follows.
+            self.equal.set(None);
+            return None;
+        };
+        if let Some(known) = self.equal.get().filter(|known| known.transitions == transitions) {
+            return Some(known.servers);
+        }
+        let [OriginServer { weight, .. }, rest @ ..] = &*self.config.servers else { return None };
+        if rest.iter().any(|server| server.weight != *weight) {
+            return None;
+        }
+        let (mut servers, full) = (ServerSet::default(), balance::effective_weight(*weight, None, None));
+        for (number, view) in self.server_views(now).enumerate() {
+            if view.weight != full {
+                return None;
+            }
+            if view.up && !view.backup {
+                servers = servers.with_server(number);
+            }
+        }
+        self.equal.set(Some(EqualServers { servers, transitions }));
+        Some(servers)
     }
 
     pub(super) fn server_views(&self, now: Instant) -> impl Iterator<Item = ServerView> + Clone {

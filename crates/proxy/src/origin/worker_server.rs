@@ -84,6 +84,11 @@ impl WorkerServer {
         }
     }
 
+    /// Number of health transitions; `None` while the server is ejected or on trial.
+    pub(super) fn active_transitions(&self) -> Option<u32> {
+        self.ejection.borrow().is_active().then(|| self.health_state.borrow().transitions())
+    }
+
     pub(super) fn show_ejected(&self, out: bool) {
         let mut ejected = self.ejected.borrow_mut();
         if out != ejected.is_some() {

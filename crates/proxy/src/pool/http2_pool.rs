@@ -68,7 +68,7 @@ impl Http2Pool {
     }
 
     /// Most requests of the worker to the server at a time, with `max_connections` connections.
-    pub(super) fn slot_limit(&self, max_connections: u32, origin: &OriginConfig, resources: &PoolResources) -> u32 {
+    pub(super) fn stream_slots(&self, max_connections: u32, origin: &OriginConfig, resources: &PoolResources) -> u32 {
         let entries = self.entries.borrow();
         let allowed = entries.iter().map(|entry| entry.connection.max_streams()).min().unwrap_or(u32::MAX);
         let slots = max_connections.saturating_mul(origin.max_streams.min(allowed).max(1));
@@ -126,7 +126,7 @@ impl Http2Pool {
     }
 
     /// Notes that a request has ended.
-    pub(super) fn on_request_ended(&self) {
+    pub(super) fn on_stream_ended(&self) {
         self.room.notify_one();
     }
 
@@ -145,7 +145,7 @@ impl Http2Pool {
         oldest.is_some()
     }
 
-    fn remove_connection(&self, connection: &Weak<Http2Connection>) {
+    fn remove_http2_connection(&self, connection: &Weak<Http2Connection>) {
         let ended: Vec<_> = {
             let is_ended = |entry: &mut Http2Entry| std::ptr::eq(Rc::as_ptr(&entry.connection), connection.as_ptr());
             self.entries.borrow_mut().extract_if(.., is_ended).collect()
@@ -283,7 +283,7 @@ fn drive_connection(
         if let Some(pool) = pool.upgrade()
             && let Some(http2) = &pool.http2
         {
-            http2.remove_connection(&connection);
+            http2.remove_http2_connection(&connection);
         }
         Poll::Ready(())
     })

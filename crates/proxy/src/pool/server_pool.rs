@@ -314,7 +314,7 @@ impl ServerPool {
     fn slot_limit(&self) -> u32 {
         let connections = self.max_connections();
         let http2 = self.http2.as_ref();
-        http2.map_or(connections, |http2| http2.slot_limit(connections, &self.origin, &self.resources))
+        http2.map_or(connections, |http2| http2.stream_slots(connections, &self.origin, &self.resources))
     }
 
     /// Configured maximum of requests in the queue, or the derived one.
@@ -940,7 +940,7 @@ impl SlotGuard {
         let state = &mut *self.pool.state.borrow_mut();
         state.fair.release_slot(self.slot);
         if let Some(http2) = &self.pool.http2 {
-            http2.on_request_ended();
+            http2.on_stream_ended();
         }
         if let Some(exchange) = state.exchanges.get_mut(self.slot.slot_index()) {
             *exchange = SlotUse::Connecting;

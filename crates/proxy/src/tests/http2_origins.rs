@@ -342,6 +342,38 @@ fn an_idle_connection_closes_after_its_timeout() {
 }
 
 #[test]
+fn a_silent_connection_gets_no_further_requests() {
+    with_a_jumping_clock(async {
+        let script = Script::new().await;
+        let setup = http2(&script, |_| {});
+        let first = setup.get();
+        let mut gone = Http2Peer::accept(&script).await;
+        gone.serve("hello").await;
+        assert_eq!(body_of(first).await, "hello");
+        let lost = setup.get();
+        let (_, _unanswered) = gone.next().await;
+        assert_eq!(status_of(lost).await, 504);
+        let next = setup.get();
+        Http2Peer::accept(&script).await.serve("elsewhere").await;
+        assert_eq!(body_of(next).await, "elsewhere");
+    });
+}
+
+#[test]
+fn a_server_that_accepts_no_streams_is_not_asked_again_and_again() {
+    on_a_worker(async {
+        let script = Script::new().await;
+        let setup = http2(&script, |_| {});
+        let sent = setup.get();
+        let mut none = server::Builder::new();
+        none.max_concurrent_streams(0);
+        let _peer = Http2Peer::accept_with(&script, &none).await;
+        assert_eq!(status_of(sent).await, 502);
+        assert_eq!(setup.metrics.origin_connections.get(), 1);
+    });
+}
+
+#[test]
 fn a_request_whose_content_does_not_fit_its_length_fails_alone() {
     on_a_worker(async {
         let script = Script::new().await;

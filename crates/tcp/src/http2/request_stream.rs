@@ -20,7 +20,6 @@ use std::{
     collections::VecDeque,
     future::poll_fn,
     ops::ControlFlow,
-    pin::pin,
     rc::{Rc, Weak},
     sync::Arc,
     task::{Context, Poll, ready},
@@ -45,7 +44,8 @@ pub(super) async fn serve_stream<H: Handler>(
     };
     let (interim, queue) = InterimSender::open_channel();
     let answer = {
-        let mut answer = pin!(connection.answer_tcp_request(head, body, interim, id));
+        // Boxed, so that a response in progress, which may last for hours, does not hold the memory of its request.
+        let mut answer = Box::pin(connection.answer_tcp_request(head, body, interim, id));
         poll_fn(|cx| {
             // The client has cancelled the request, perhaps before this task began.
             if respond.poll_reset(cx).is_ready() {

@@ -3,8 +3,8 @@
 use super::{
     Lab, Present, path,
     ports::{
-        ADMIN_PORT, NEXT_LINK, ORIGIN_PORT, ORIGIN_TLS_PORT, OTHER_ADMIN_PORT, OTHER_PORT, PORT, SINK_PORT,
-        SINK_TLS_PORT,
+        ADMIN_PORT, NEXT_LINK, ORIGIN_HTTP2_PORT, ORIGIN_PORT, ORIGIN_TLS_PORT, OTHER_ADMIN_PORT, OTHER_PORT, PORT,
+        SINK_PORT, SINK_TLS_PORT,
     },
 };
 use crate::{
@@ -98,7 +98,7 @@ impl Lab {
         let upload = task.load.kind == load::Kind::Upload;
         let by_sink = task.is_served_by_sink();
         if self.network.topology == Topology::Veth {
-            self.network.limit(task.rate)?;
+            self.network.shape(task.shape)?;
         }
         self.start_origin(by_sink, task.is_client_alone)?;
         let (path, crc32) = self.files.body(task.load.body)?;
@@ -430,6 +430,7 @@ impl Lab {
         values.set("KEY", identity.key.display());
         values.set("BOTH", identity.both.display());
         let origin_port = match (by_sink, contender.https_origin) {
+            (false, false) if contender.http2_origin => ORIGIN_HTTP2_PORT,
             (false, false) => ORIGIN_PORT,
             (false, true) => ORIGIN_TLS_PORT,
             (true, false) => SINK_PORT,
@@ -437,6 +438,7 @@ impl Lab {
         };
         values.set("ORIGIN_PORT", origin_port);
         values.set("PLAIN", if contender.https_origin { "#" } else { "" });
+        values.set("HTTP2", if contender.http2_origin { "" } else { "#" });
         values.set("HTTPS", if contender.https_origin { "" } else { "#" });
         values.set("FOUND", "#");
         values.set("WWW", self.files.www.display());
@@ -521,6 +523,7 @@ impl Lab {
             values.set("RUN", folder.display());
             values.set("ORIGIN_PORT", ORIGIN_PORT);
             values.set("ORIGIN_TLS_PORT", ORIGIN_TLS_PORT);
+            values.set("ORIGIN_HTTP2_PORT", ORIGIN_HTTP2_PORT);
             values.set("CERT", self.files.certificate.display());
             values.set("KEY", self.files.key.display());
             values.set("WWW", self.files.www.display());

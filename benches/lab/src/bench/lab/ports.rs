@@ -16,6 +16,8 @@ pub(super) const NEXT_LINK: u16 = 10;
 pub(super) const ORIGIN_PORT: u16 = 8080;
 /// Port of the origin that serves files, over TLS.
 pub(super) const ORIGIN_TLS_PORT: u16 = 8082;
+/// Port of the origin that serves files, over HTTP/2 without TLS.
+pub(super) const ORIGIN_HTTP2_PORT: u16 = 8084;
 /// Port of the origin that counts uploads, plain.
 pub(super) const SINK_PORT: u16 = 8081;
 /// Port of the origin that counts uploads, over TLS.

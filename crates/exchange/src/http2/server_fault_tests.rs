@@ -1,5 +1,5 @@
-//! What a server may send (RFC 9113 §4 to §8): the rows of docs/reference/origin-responses.md. A fault of a stream ends it
-//! alone, and one of the connection ends all.
+//! What a server may send (RFC 9113 §4 to §8): the rows of docs/reference/origin-responses.md. A fault of a stream ends
+//! this stream alone, and one of the connection ends all.
 
 use super::*;
 use crate::{Authority, Fields, Head, terms::FieldLimits};
@@ -17,7 +17,7 @@ use std::task::{Context, Poll, Waker};
 enum Expected {
     /// A whole response with this status and content.
     Status(u16, &'static str),
-    /// The stream has failed, with these words.
+    /// The stream has failed, with this reason.
     Stream(&'static str),
     /// The connection has ended by this error.
     Fault(Http2ErrorCode, &'static str),
@@ -40,7 +40,7 @@ fn data(flags: u8, content: &[u8]) -> Vec<u8> {
     frame(kind::DATA, flags, 1, content)
 }
 
-/// `:status: 200`, then these lines.
+/// Encodes `:status: 200` and `lines`.
 fn block(lines: &[(&str, &str)]) -> Vec<u8> {
     let mut out = vec![0x88];
     for (name, value) in lines {

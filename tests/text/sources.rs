@@ -13,7 +13,7 @@ pub(crate) fn production() -> Vec<(String, String)> {
         text.truncate(text.find("\n#[cfg(test)]\nmod ").unwrap_or(text.len()));
         (name, text)
     };
-    let is_test = |name: &str| name.contains("/tests/") || name.ends_with("/tests.rs");
+    let is_test = |name: &str| name.contains("/tests/") || name.ends_with("tests.rs");
     read(&["src", "crates"]).into_iter().filter(|(name, _)| !is_test(name)).map(without_tests).collect()
 }
 

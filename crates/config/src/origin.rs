@@ -38,9 +38,9 @@ keys! {
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct OriginConfig counted by "litequic_limit_reached_total{limit=\"origin_*\"}" {
         /// Addresses of the origin's servers, all different, and all with `https` or none. The port is 80, or 443 with
-        /// `https`, unless given. litequic sends HTTP/1.1, or HTTP/2 with `protocol = "h2"`: in plaintext, or over TLS to
-        /// `https`, where it always verifies the server's certificate. The path of a socket has at most 107 bytes. A table sets a server's
-        /// address with its weight, or makes it a backup server.
+        /// `https`, unless given. litequic sends HTTP/1.1, or HTTP/2 with `protocol = "h2"`: in plaintext, or over TLS
+        /// to `https`, where it always verifies the server's certificate. The path of a socket has at most 107 bytes. A
+        /// table sets a server's address with its weight, or makes it a backup server.
         servers("url"): Vec<OriginServer> = Vec::new(), custom_key(read_servers, |all| all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "));
 
         /// Load balancing: round robin, or the server with the fewest open requests of this worker, divided by its

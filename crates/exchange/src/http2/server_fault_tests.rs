@@ -1,5 +1,5 @@
-//! What a server may send (RFC 9113 §4 to §8): the rows of docs/reference/origin-responses.md. A fault of a stream ends it
-//! alone, and one of the connection ends all.
+//! What a server may send (RFC 9113 §4 to §8): the rows of docs/reference/origin-responses.md. A fault of a stream ends
+//! this stream alone, and one of the connection ends all.
 
 use super::*;
 use crate::{Authority, Fields, Head, terms::FieldLimits};
@@ -17,7 +17,7 @@ use std::task::{Context, Poll, Waker};
 enum Expected {
     /// A whole response with this status and content.
     Status(u16, &'static str),
-    /// The stream has failed, with these words.
+    /// The stream has failed, with this reason.
     Stream(&'static str),
     /// The connection has ended by this error.
     Fault(Http2ErrorCode, &'static str),
@@ -40,7 +40,7 @@ fn data(flags: u8, content: &[u8]) -> Vec<u8> {
     frame(kind::DATA, flags, 1, content)
 }
 
-/// `:status: 200`, then these lines.
+/// Encodes `:status: 200` and `lines`.
 fn block(lines: &[(&str, &str)]) -> Vec<u8> {
     let mut out = vec![0x88];
     for (name, value) in lines {
@@ -76,7 +76,7 @@ const EMPTY: &[u8] = &[0, 0, 1, kind::HEADERS, flag::END_HEADERS | END, 0, 0, 0,
 
 fn open(connection: &mut ClientConnection, method: Method, is_end: bool) -> u32 {
     let head = Head::new(method, Authority::new("a"), "/", Fields::new());
-    connection.open_stream(&head, "http", None, is_end).unwrap()
+    connection.begin_stream(&head, "http", None, is_end).unwrap()
 }
 
 fn limits() -> FieldLimits {
@@ -109,7 +109,7 @@ fn written(connection: &mut ClientConnection) -> Vec<(Http2FrameHeader, Vec<u8>)
         let mut parts = [std::io::IoSlice::new(&[]); 8];
         let count = connection.fill_output(&mut parts);
         let some: Vec<u8> = parts[..count].iter().flat_map(|part| part.iter().copied()).collect();
-        connection.on_written(some.len());
+        connection.on_output_written(some.len());
         bytes.extend(some);
     }
     let mut rest = bytes.strip_prefix(&PREFACE[..]).unwrap_or(&bytes);
@@ -454,7 +454,7 @@ fn a_fault_of_a_stream_ends_it_alone() {
             let answer = [frame(kind::HEADERS, 4, other, b"\x88"), frame(kind::DATA, END, other, b"fine")].concat();
             connection.receive(&answer).unwrap();
             assert_eq!(read(&mut connection, other), Ok((200, b"fine".to_vec())), "{name}");
-            assert!(connection.accepts_streams() && connection.open_streams() == 0, "{name}");
+            assert!(connection.accepts_streams() && connection.open_stream_count() == 0, "{name}");
         }
     }
 }
@@ -488,7 +488,7 @@ fn goaway_fails_the_streams_above_its_last_one() {
     let unprocessed = Err("the origin did not process the request".to_owned());
     assert_eq!(read(&mut connection, ids[3]), unprocessed);
     assert!(!connection.accepts_streams());
-    assert_eq!(connection.open_streams(), 3);
+    assert_eq!(connection.open_stream_count(), 3);
     // A later one may lower the last stream, not raise it.
     connection.receive(&goaway(1)).unwrap();
     connection.receive(&goaway(255)).unwrap();
@@ -497,7 +497,7 @@ fn goaway_fails_the_streams_above_its_last_one() {
     connection.receive(EMPTY).unwrap();
     assert_eq!(read(&mut connection, ids[0]), Ok((200, vec![])));
     assert!(
-        connection.open_streams() == 0
+        connection.open_stream_count() == 0
             && written(&mut connection).iter().all(|(header, _)| header.kind != kind::RST_STREAM)
     );
 }
@@ -512,13 +512,13 @@ fn an_end_within_a_frame_ends_all_streams() {
         connection.receive(&whole[..length]).unwrap();
         connection.on_closed();
         assert_eq!(read(&mut connection, id), Err("the connection to the origin ended".into()));
-        assert_eq!(connection.open_streams(), 0);
+        assert_eq!(connection.open_stream_count(), 0);
     }
 }
 
 /// Number of bytes that the stream may send.
 fn capacity(connection: &mut ClientConnection, id: u32) -> usize {
-    connection.poll_send_capacity(id, &Context::from_waker(Waker::noop()))
+    connection.poll_upload_window(id, &Context::from_waker(Waker::noop()))
 }
 
 #[test]
@@ -576,12 +576,12 @@ fn refused_before_its_response_a_request_was_not_processed() {
     connection.receive(&settings(&[])).unwrap();
     let id = open(&mut connection, Method::POST, false);
     connection.receive(&frame(kind::RST_STREAM, 0, id, &(RefusedStream as u32).to_be_bytes())).unwrap();
-    assert!(connection.is_request_sent(id) && !connection.has_answered(id));
+    assert!(connection.is_request_sent(id) && !connection.has_response_begun(id));
     // Nothing more of the request, and no second reset.
     written(&mut connection);
     connection.send_piece(id, &mut Bytes::from_static(b"more"));
-    connection.end_request(id, None);
-    assert!(!connection.close_stream(id));
+    connection.finish_request(id, None);
+    assert!(!connection.remove_stream(id));
     assert_eq!(written(&mut connection), []);
 }
 
@@ -599,7 +599,8 @@ fn outcome(bytes: &[u8], cuts: &[usize]) -> String {
         received = received.and_then(|()| connection.receive(piece));
         rest = behind;
     }
-    let read: Vec<_> = ids.iter().map(|id| (read(&mut connection, *id), connection.take_trailers(*id))).collect();
+    let read: Vec<_> =
+        ids.iter().map(|id| (read(&mut connection, *id), connection.take_response_trailers(*id))).collect();
     format!("{received:?} {read:?} {:?}", written(&mut connection))
 }
 

@@ -140,7 +140,7 @@ fn connection() -> (ClientConnection, u32) {
     write_settings(&mut settings, &[]);
     connection.receive(&settings).unwrap();
     let head = Head::new(http::Method::GET, Authority::new("a"), "/", Fields::new());
-    let id = connection.open_stream(&head, "http", None, true).unwrap();
+    let id = connection.begin_stream(&head, "http", None, true).unwrap();
     (connection, id)
 }
 

@@ -150,7 +150,10 @@ fn read_answer(
             Poll::Pending => return Ok(false),
         }
     }
-    while is_grpc {
+    if !is_grpc {
+        return Ok(true);
+    }
+    loop {
         match client.poll_content(id, 0, &cx) {
             Poll::Ready(Some(piece)) => {
                 answer.content.extend(piece?);
@@ -163,5 +166,4 @@ fn read_answer(
             Poll::Pending => return Ok(false),
         }
     }
-    Ok(true)
 }

@@ -423,9 +423,9 @@ fn health_checks_speak_http2_and_grpc() {
                 None => ("/up?a", vec![]),
                 Some(service) => (
                     "/grpc.health.v1.Health/Check",
-                    match service.len() {
+                    match u8::try_from(service.len()).unwrap() {
                         0 => vec![0; 5],
-                        n => [&[0, 0, 0, 0, n as u8 + 2, 0x0a, n as u8], service.as_bytes()].concat(),
+                        n => [&[0, 0, 0, 0, n + 2, 0x0a, n], service.as_bytes()].concat(),
                     },
                 ),
             };

@@ -3,7 +3,7 @@
 
 use crate::access_log::access_target_kind;
 use crate::match_conditions::pattern_kind;
-use crate::origin::{origin_address_kind, request_target_kind, status_range_kind};
+use crate::origin::{grpc_service_kind, origin_address_kind, request_target_kind, status_range_kind};
 use crate::reading::name_kinds::{
     address_kind, authority_kind, cookie_name_kind, exact_path_kind, field_name_kind, host_pattern_kind, method_kind,
     network_kind, path_prefix_kind, route_name_kind, upgrade_kind,

@@ -11,7 +11,8 @@ from urllib.parse import parse_qs, urlsplit
 
 
 def item(number: int) -> dict:
-    return {"id": number, "name": f"item {number}", "price": 3 * number, "quantity": number, "active": True, "tags": ["new"]}
+    fields = {"id": number, "name": f"item {number}", "category": "tools", "price": 3 * number, "quantity": number}
+    return fields | {"active": True, "tags": ["new"], "rating": {"score": 4, "count": number}}
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -23,7 +24,8 @@ class Handler(BaseHTTPRequestHandler):
         if target.path == "/baseline2":
             return self.answer("text/plain", str(query["a"] + query["b"]))
         if target.path.startswith("/json/"):
-            items = [dict(each, total=each["price"] * each["quantity"]) for each in map(item, range(1, int(target.path[6:]) + 1))]
+            items = [item(number) for number in range(1, int(target.path[6:]) + 1)]
+            items = [each | {"total": each["price"] * each["quantity"]} for each in items]
             return self.answer("application/json", json.dumps({"count": len(items), "items": items}))
         if target.path == "/async-db":
             rows = [item(price) for price in range(query["min"], min(query["max"], 1000) + 1)][: query.get("limit", 50)]

@@ -28,6 +28,7 @@ fn documents() -> BTreeMap<String, String> {
         "docs/how-to",
         "docs/reference",
         "docs/results",
+        "benches/httparena",
         "benches/lab",
         "benches/lab/evidence",
         "demo",

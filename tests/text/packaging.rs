@@ -77,3 +77,25 @@ fn the_packages_have_the_version_of_the_program() {
     let output = Command::new("sh").args(["-c", script]).current_dir(ROOT).output().unwrap();
     assert_eq!(String::from_utf8(output.stdout).unwrap().trim(), env!("CARGO_PKG_VERSION"));
 }
+
+#[test]
+fn the_entry_for_httparena_is_complete() {
+    const ENTRY: &str = "benches/httparena/frameworks/litequic";
+    let meta: serde_json::Value = serde_json::from_str(&read(&format!("{ENTRY}/meta.json"))).unwrap();
+    assert_eq!((&meta["type"], &meta["enabled"]), (&"infrastructure".into(), &true.into()));
+    for key in ["display_name", "language", "engine", "description", "repo"] {
+        assert!(meta[key].as_str().is_some_and(|text| !text.is_empty()), "{key}");
+    }
+    for profile in meta["tests"].as_array().unwrap() {
+        let compose = read(&format!("{ENTRY}/compose.{}.yml", profile.as_str().unwrap()));
+        assert!(compose.contains("\n  proxy:\n") && compose.contains("\n  server:\n"), "{profile}");
+    }
+    let file = format!("{ENTRY}/proxy/litequic.toml");
+    config::parse_config(&read(&file), Path::new(&file), |_| None).unwrap_or_else(|faults| panic!("{faults}"));
+    let recipe = read(&format!("{ENTRY}/proxy/Dockerfile"));
+    assert!(recipe.contains(concat!("\nARG VERSION=", env!("CARGO_PKG_VERSION"), "\n")));
+    // The board wants images that a number or a release's name pins.
+    for base in recipe.lines().filter_map(|line| line.strip_prefix("FROM ")) {
+        assert!(base.starts_with("debian:bookworm-slim"), "{base}");
+    }
+}

@@ -5,7 +5,7 @@
 use super::{acme_files, collector_tls, descriptors, origin_tls, replica::own_replica, start_error::NO_REPLICA, users};
 use litequic_admin::{Token, TokenError};
 use litequic_config::{
-    self as config, AccessTarget, Config, ConfigFaults, ConfigWarning, FaultCollector, HeaderRules, OriginConfig,
+    self as config, Config, ConfigFaults, ConfigWarning, FaultCollector, HeaderRules, LogTarget, OriginConfig,
     OriginProtocol, ParsedConfig, ProxyProtocolUdp, RouteTarget, Template,
 };
 use litequic_proxy::{Pages, RoutingFiles};
@@ -375,7 +375,7 @@ const FOREIGN_LOG_TARGETS: [&str; 8] = ["syslog", "journal", "journald", "consol
 
 /// Checks whether the access log can be written, without creating its file.
 fn check_access_log(config: &Config, findings: &mut FaultCollector) {
-    let Some(AccessTarget::File(path)) = &config.access_log.path else { return };
+    let Some(LogTarget::File(path)) = &config.access_log.path else { return };
     if findings.raw_string("access_log.path").is_some_and(|name| FOREIGN_LOG_TARGETS.contains(&name)) {
         let problem = "names a file in the folder of the configuration; for the journal write \"stdout\" or \
                        \"stderr\", for no access log remove the key";

@@ -2,6 +2,7 @@
 //! expired entries.
 
 use super::metrics::ProcessMetrics;
+use futures_util::future::OptionFuture;
 use litequic_admin::{DeniedList, DeniedStatus, DenyOrder};
 use litequic_config::{LiveConfig, Network};
 use litequic_telemetry::clients::{DenyList, MAX_DENIED};
@@ -106,12 +107,7 @@ impl Denial {
             let end = self.list.next_denial_end();
             select! {
                 () = self.changed.notified() => continue,
-                () = async {
-                    match end {
-                        Some(end) => sleep_until(end.into()).await,
-                        None => std::future::pending().await,
-                    }
-                } => {}
+                Some(()) = OptionFuture::from(end.map(|end| sleep_until(end.into()))) => {}
             }
             for network in self.list.remove_expired(Instant::now()) {
                 tracing::info!(%network, "a network is no longer denied: its time is over");

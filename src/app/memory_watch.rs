@@ -7,10 +7,10 @@ use litequic_base::{
 };
 use litequic_resources::memory::{MemoryGauge, MemoryReading, MemoryUsage, StepTracker};
 use std::{sync::Arc, time::Duration};
-use tokio::{select, time::Instant};
+use tokio::time::Instant;
 
 /// Watches memory until the process stops.
-pub(super) async fn watch_memory(in_force: ActiveState, gauge: MemoryGauge, mut watch: PhaseWatch) {
+pub(super) async fn watch_memory(in_force: ActiveState, gauge: MemoryGauge, watch: PhaseWatch) {
     let control = &in_force.metrics.control;
     let usage = MemoryUsage::open_own_files();
     if let Some(directory) = usage.cgroup_directory() {
@@ -60,8 +60,5 @@ pub(super) async fn watch_memory(in_force: ActiveState, gauge: MemoryGauge, mut 
             pause = gauge.measurement_delay(reading, in_force.metrics.worker_metrics().len());
         }
     };
-    select! {
-        () = look => {}
-        () = watch.wait_for_phase(ProcessPhase::Stopping) => {}
-    }
+    watch.run_until(ProcessPhase::Stopping, look).await;
 }

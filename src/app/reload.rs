@@ -23,6 +23,7 @@ use super::{
     service, users,
 };
 use arc_swap::ArcSwap;
+use futures_util::future::OptionFuture;
 use jiff::{Timestamp, Unit};
 use litequic_admin as admin;
 use litequic_config::{Config, ConfigChange, ConfigFaults, ConfigWarning, LogConfig, OnChange, ParsedConfig};
@@ -499,7 +500,7 @@ impl Reloader {
                     waiting = Some(request);
                     ReloadTrigger::Admin
                 }
-                () = next_file_change(self.watcher.as_mut()) => ReloadTrigger::Files,
+                Some(()) = OptionFuture::from(self.watcher.as_mut().map(FileWatcher::wait_for_change)) => ReloadTrigger::Files,
             };
         }
     }
@@ -665,11 +666,4 @@ struct ReloadOutcome {
     answer: Result<String, String>,
     /// Files to watch from now on.
     files: BTreeSet<PathBuf>,
-}
-
-async fn next_file_change(watcher: Option<&mut FileWatcher>) {
-    match watcher {
-        Some(watcher) => watcher.wait_for_change().await,
-        None => std::future::pending().await,
-    }
 }

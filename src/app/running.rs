@@ -15,7 +15,7 @@ use tokio::{
     select,
     sync::mpsc,
     task::JoinSet,
-    time::{Instant, sleep_until},
+    time::{Instant, sleep_until, timeout_at},
 };
 
 /// Time for which this process serves as before once another one has taken over: clients that were steered to it at
@@ -97,10 +97,10 @@ impl RunningProcess {
                 match phase {
                     ProcessPhase::Starting | ProcessPhase::Ready => watch.wait_for_phase(ProcessPhase::Leaving).await,
                     ProcessPhase::Leaving => {
-                        wait_until_or(since + grace, watch.wait_for_phase(ProcessPhase::Draining)).await;
+                        let _ = timeout_at(since + grace, watch.wait_for_phase(ProcessPhase::Draining)).await;
                     }
                     ProcessPhase::Draining => {
-                        wait_until_or(since + timeouts.drain, watch.wait_for_phase(ProcessPhase::Stopping)).await;
+                        let _ = timeout_at(since + timeouts.drain, watch.wait_for_phase(ProcessPhase::Stopping)).await;
                     }
                     ProcessPhase::Stopping => sleep_until(since + STOP_GRACE).await,
                 }
@@ -178,13 +178,5 @@ impl RunningProcess {
             ProcessPhase::Stopping => tracing::info!("stopping"),
         }
         now
-    }
-}
-
-/// Waits for `event`, until `deadline` at most.
-async fn wait_until_or(deadline: Instant, event: impl Future<Output = ()>) {
-    select! {
-        () = sleep_until(deadline) => {}
-        () = event => {}
     }
 }

@@ -25,7 +25,7 @@ use super::{
     worker::{self, Worker},
 };
 use litequic_admin as admin;
-use litequic_base::lifecycle::{Lifecycle, PhaseWatch, ProcessPhase};
+use litequic_base::lifecycle::{Lifecycle, ProcessPhase};
 use litequic_config::{Config, Limits};
 use litequic_exchange::{AdvertisedPort, Handler};
 use litequic_proxy::{self as proxy, Pages, Proxy, RoutingFiles};
@@ -235,8 +235,11 @@ impl BoundStart<'_> {
             serve_admin_socket(socket, &state, &lifecycle, handover.wait_for_handover(), &mut tasks)
         });
         tasks.spawn(admin::record_history(Arc::clone(&state), lifecycle.watch_phase()));
-        tasks.spawn(run_health_checks(in_force.clone(), lifecycle.watch_phase()));
-        tasks.spawn(expire_denied(in_force.clone(), lifecycle.watch_phase()));
+        let ActiveState { routing, rerouted, denial, .. } = in_force.clone();
+        let health_checks = proxy::check_health(routing, rerouted, Arc::clone(&metrics.checks));
+        tasks.spawn(lifecycle.watch_phase().run_until(ProcessPhase::Stopping, health_checks));
+        let expiry = async move { denial.run_expiry().await };
+        tasks.spawn(lifecycle.watch_phase().run_until(ProcessPhase::Stopping, expiry));
         spawn_acme(&in_force, &lifecycle, handover.wait_for_handover(), &mut tasks);
         if options.memory.is_none() {
             tasks.spawn(memory_watch::watch_memory(in_force.clone(), gauge, lifecycle.watch_phase()));
@@ -491,36 +494,13 @@ fn spawn_acme(
     handed_over: impl Future<Output = ()> + Send + 'static,
     tasks: &mut JoinSet<()>,
 ) {
-    let (obtaining, mut draining) = (in_force.clone(), lifecycle.watch_phase());
-    tasks.spawn(async move {
+    let obtaining = in_force.clone().obtain_certificates();
+    tasks.spawn(lifecycle.watch_phase().run_until(ProcessPhase::Leaving, async move {
         select! {
-            () = obtaining.obtain_certificates() => {}
+            () = obtaining => {}
             () = handed_over => {}
-            () = draining.wait_for_phase(ProcessPhase::Leaving) => {}
         }
-    });
-    let (answering, mut stopping) = (in_force.clone(), lifecycle.watch_phase());
-    tasks.spawn(async move {
-        select! {
-            () = answering.serve_acme_answers() => {}
-            () = stopping.wait_for_phase(ProcessPhase::Stopping) => {}
-        }
-    });
-}
-
-/// Removes denied networks when their time is over, until the process stops.
-async fn expire_denied(in_force: ActiveState, mut watch: PhaseWatch) {
-    select! {
-        () = in_force.denial.run_expiry() => {}
-        () = watch.wait_for_phase(ProcessPhase::Stopping) => {}
-    }
-}
-
-/// Runs the health checks of origins' servers until the process stops.
-async fn run_health_checks(in_force: ActiveState, mut watch: PhaseWatch) {
-    let ActiveState { routing, rerouted, metrics, .. } = in_force;
-    select! {
-        _ = proxy::check_health(routing, rerouted, Arc::clone(&metrics.checks)) => {}
-        () = watch.wait_for_phase(ProcessPhase::Stopping) => {}
-    }
+    }));
+    let answering = in_force.clone().serve_acme_answers();
+    tasks.spawn(lifecycle.watch_phase().run_until(ProcessPhase::Stopping, answering));
 }

@@ -9,7 +9,7 @@ use crate::support::{
     tunnel::{self, websocket},
 };
 use futures_util::{SinkExt, StreamExt};
-use litequic_config::{AccessField, AccessFormat, AccessLog, AccessTarget, Fraction};
+use litequic_config::{AccessField, AccessFormat, AccessLog, Fraction, LogTarget};
 use serde_json::Value as Json;
 use tokio_tungstenite::tungstenite::Message;
 
@@ -18,7 +18,7 @@ const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 /// Every field there is, as JSON, into a file of `folder`.
 fn everything(folder: &tempfile::TempDir) -> AccessLog {
     AccessLog {
-        path: Some(AccessTarget::File(folder.path().join("access.log"))),
+        path: Some(LogTarget::File(folder.path().join("access.log"))),
         fields: AccessField::NAMES.iter().map(|(_, field)| *field).collect(),
         ..AccessLog::default()
     }

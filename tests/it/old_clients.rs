@@ -4,7 +4,7 @@ use crate::{
     client_certificates::{person::Authority, route, start},
     support::{chromium::Browser, prelude::*, proxy::exempt_all, tls::config},
 };
-use litequic_config::{AccessField, AccessFormat, AccessLog, AccessTarget, TlsVersion, VerifyMode};
+use litequic_config::{AccessField, AccessFormat, AccessLog, LogTarget, TlsVersion, VerifyMode};
 use litequic_tls::make_self_signed_with;
 use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_RSA_SHA256, SignatureAlgorithm};
 use rustls::{
@@ -241,7 +241,7 @@ async fn curl_uses_http1_and_http2_over_tls_1_2() {
         config.listen.tls_min = TlsVersion::Tls12;
         config.listen.redirect = vec![([127, 0, 0, 1], 0).into()];
         config.access_log = AccessLog {
-            path: Some(AccessTarget::File(log.clone())),
+            path: Some(LogTarget::File(log.clone())),
             format: AccessFormat::Logfmt,
             fields: vec![AccessField::Protocol, AccessField::Tls],
             ..AccessLog::default()

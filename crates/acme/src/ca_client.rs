@@ -12,7 +12,7 @@ use litequic_base::connect_host::{ConnectHostError, connect_host};
 use rustls::{ClientConfig, pki_types::ServerName};
 use serde_json::{Value as Json, json};
 use std::{
-    fmt, io,
+    io,
     pin::Pin,
     sync::{
         Arc, Mutex, PoisonError,
@@ -126,11 +126,7 @@ impl CaClient {
     }
 }
 
-impl fmt::Debug for CaClient {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Http").field(&self.0.directory).finish()
-    }
-}
+litequic_base::partial_debug!(CaClient);
 
 impl HttpClient for CaClient {
     fn request(

@@ -6,7 +6,7 @@ use super::account;
 use super::failure::{OrderFailure, run_blocking};
 use super::folder::{AcmeFolder, challenge_file_name};
 use arc_swap::ArcSwap;
-use litequic_config::{Acme, AcmeChallenge, AcmeHost};
+use litequic_config::{Acme, AcmeHost};
 use rcgen::{CertificateParams, CustomExtension, DistinguishedName, KeyPair};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use std::{
@@ -73,15 +73,6 @@ pub struct ChallengeResponses {
     folder_reads: watch::Sender<u64>,
     /// Records that an operator has to set for dns-persist-01, by host.
     records: Mutex<BTreeMap<AcmeHost, String>>,
-}
-
-/// A response to a challenge, to be withdrawn after the validation.
-#[derive(Debug)]
-pub(super) enum ProvisionedResponse {
-    /// The response is made of the account's key, or stands in the DNS.
-    Nothing,
-    /// The certificate for this server name.
-    Certificate(String),
 }
 
 impl Default for ChallengeResponses {
@@ -176,37 +167,30 @@ impl ChallengeResponses {
         });
     }
 
-    /// Prepares the response to a challenge whose key authorization has the digest `digest`.
-    pub(super) async fn provision_response(
+    /// Prepares the certificate of a TLS-ALPN-01 challenge whose key authorization has the digest `digest`. Returns its
+    /// server name.
+    pub(super) async fn provision_certificate(
         &self,
         folder: &AcmeFolder,
         host: &AcmeHost,
-        challenge: AcmeChallenge,
         digest: &[u8],
-    ) -> Result<ProvisionedResponse, OrderFailure> {
-        match challenge {
-            AcmeChallenge::Http01 | AcmeChallenge::Dns01 | AcmeChallenge::DnsPersist01 => {
-                Ok(ProvisionedResponse::Nothing)
-            }
-            AcmeChallenge::TlsAlpn01 => {
-                let pem = make_challenge_pem(host, digest)
-                    .ok_or_else(|| OrderFailure::new("cannot make the certificate of the challenge".into()))?;
-                let name = challenge_server_name(&host.to_string());
-                if let Some(one) = parse_challenge_pem(&pem) {
-                    let one = Arc::new(one);
-                    self.known.rcu(|known| {
-                        let mut known = KnownResponses::clone(known);
-                        known.local.insert(name.clone(), Arc::clone(&one));
-                        known
-                    });
-                }
-                let (into, file) = (folder.clone(), challenge_file_name(&name));
-                if let Err(error) = run_blocking(move || into.write_stored_file(&file, &pem)).await? {
-                    tracing::warn!(%host, %error, "cannot store a challenge: other processes cannot answer it");
-                }
-                Ok(ProvisionedResponse::Certificate(name))
-            }
+    ) -> Result<String, OrderFailure> {
+        let pem = make_challenge_pem(host, digest)
+            .ok_or_else(|| OrderFailure::new("cannot make the certificate of the challenge".into()))?;
+        let name = challenge_server_name(&host.to_string());
+        if let Some(one) = parse_challenge_pem(&pem) {
+            let one = Arc::new(one);
+            self.known.rcu(|known| {
+                let mut known = KnownResponses::clone(known);
+                known.local.insert(name.clone(), Arc::clone(&one));
+                known
+            });
         }
+        let (into, file) = (folder.clone(), challenge_file_name(&name));
+        if let Err(error) = run_blocking(move || into.write_stored_file(&file, &pem)).await? {
+            tracing::warn!(%host, %error, "cannot store a challenge: other processes cannot answer it");
+        }
+        Ok(name)
     }
 
     /// Stores the record that an operator has to set for `host`.
@@ -219,21 +203,16 @@ impl ChallengeResponses {
         self.records.lock().unwrap_or_else(PoisonError::into_inner).get(host).cloned()
     }
 
-    /// Withdraws the response `prepared`.
-    pub(super) async fn withdraw_response(&self, folder: &AcmeFolder, prepared: ProvisionedResponse) {
-        match prepared {
-            ProvisionedResponse::Nothing => {}
-            ProvisionedResponse::Certificate(name) => {
-                self.known.rcu(|known| {
-                    let mut known = KnownResponses::clone(known);
-                    known.local.remove(&name);
-                    known
-                });
-                let folder = folder.clone();
-                // The next challenge overwrites a file that could not be removed.
-                let _ = run_blocking(move || folder.remove_stored_file(&challenge_file_name(&name))).await;
-            }
-        }
+    /// Withdraws the certificate of the challenge with the server name `name`.
+    pub(super) async fn withdraw_certificate(&self, folder: &AcmeFolder, name: String) {
+        self.known.rcu(|known| {
+            let mut known = KnownResponses::clone(known);
+            known.local.remove(&name);
+            known
+        });
+        let folder = folder.clone();
+        // The next challenge overwrites a file that could not be removed.
+        let _ = run_blocking(move || folder.remove_stored_file(&challenge_file_name(&name))).await;
     }
 }
 
@@ -370,13 +349,13 @@ mod tests {
             one.tls_alpn01_certificate(Some("b.test")).await.is_none()
                 && one.tls_alpn01_certificate(None).await.is_none()
         );
-        let prepared = other.provision_response(&folder, &host, AcmeChallenge::TlsAlpn01, &[7; 32]).await.unwrap();
+        let prepared = other.provision_certificate(&folder, &host, &[7; 32]).await.unwrap();
         let tables = || vec![table.clone()];
         tokio::select! {
             found = one.tls_alpn01_certificate(Some("A.test")) => assert!(found.is_some()),
             never = one.read_folders_on_request(tables) => match never {},
         }
-        other.withdraw_response(&folder, prepared).await;
+        other.withdraw_certificate(&folder, prepared).await;
         assert!(folder.read_challenge_files().is_empty());
         advance(FOLDER_READ_INTERVAL).await;
         tokio::select! {
@@ -396,8 +375,7 @@ mod tests {
         let (one, other) = (ChallengeResponses::default(), ChallengeResponses::default());
         one.set_hosts(std::slice::from_ref(&table));
         for order in 1..4 {
-            let prepared =
-                other.provision_response(&folder, &host, AcmeChallenge::TlsAlpn01, &[order; 32]).await.unwrap();
+            let prepared = other.provision_certificate(&folder, &host, &[order; 32]).await.unwrap();
             let expected = parse_challenge_pem(&folder.read_challenge_files()[0].1).unwrap();
             let found = tokio::select! {
                 found = one.tls_alpn01_certificate(Some("a.test")) => found.unwrap(),
@@ -406,7 +384,7 @@ mod tests {
             assert_eq!(found.certificate, expected.certificate, "{order}");
             // Another order may begin before a read has found the end of this one.
             if order % 2 == 0 {
-                other.withdraw_response(&folder, prepared).await;
+                other.withdraw_certificate(&folder, prepared).await;
             }
             advance(FOLDER_READ_INTERVAL).await;
         }
@@ -419,7 +397,7 @@ mod tests {
         let table = Acme { hosts: vec![host.clone()], folder: parent.path().into(), ..Acme::default() };
         let (folder, answers) = (AcmeFolder::new(&table.folder), ChallengeResponses::default());
         answers.set_hosts(std::slice::from_ref(&table));
-        let prepared = answers.provision_response(&folder, &host, AcmeChallenge::TlsAlpn01, &[1; 32]).await.unwrap();
+        let prepared = answers.provision_certificate(&folder, &host, &[1; 32]).await.unwrap();
         let expected = parse_challenge_pem(&folder.read_challenge_files()[0].1).unwrap();
         folder
             .write_stored_file(&challenge_file_name("a.test"), &make_challenge_pem(&host, &[2; 32]).unwrap())
@@ -427,6 +405,6 @@ mod tests {
         answers.refresh_from_folders(std::slice::from_ref(&table)).await;
         let found = answers.tls_alpn01_certificate(Some("a.test")).await.unwrap();
         assert_eq!(found.certificate, expected.certificate);
-        answers.withdraw_response(&folder, prepared).await;
+        answers.withdraw_certificate(&folder, prepared).await;
     }
 }

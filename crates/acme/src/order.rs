@@ -2,7 +2,7 @@
 //! certificate (RFC 8555 §7.4).
 
 use super::ca_client::CaClient;
-use super::challenge_responses::{ChallengeResponses, ProvisionedResponse};
+use super::challenge_responses::ChallengeResponses;
 use super::dns::{self, DnsAction};
 use super::failure::{OrderFailure, describe_problem, nonce, run_blocking, short_problem_type};
 use super::folder::AcmeFolder;
@@ -49,7 +49,8 @@ pub(super) struct CertificateOrder<'a> {
 /// A challenge whose response has been prepared.
 struct ProvisionedChallenge {
     challenge: AcmeChallenge,
-    answers: ProvisionedResponse,
+    /// Server name of the certificate that answers the challenge, if one does.
+    certificate: Option<String>,
     /// Whether the CA was asked to validate the challenge.
     was_asked: bool,
 }
@@ -165,8 +166,10 @@ impl CertificateOrder<'_> {
     async fn validate_host(&self, order: &mut Order, plan: &mut HostPlan) -> Result<(), OrderFailure> {
         let mut prepared = Vec::new();
         let validated = self.provision_and_wait(order, plan, &mut prepared).await;
-        for ProvisionedChallenge { challenge, answers, was_asked } in prepared {
-            self.answers.withdraw_response(self.folder, answers).await;
+        for ProvisionedChallenge { challenge, certificate, was_asked } in prepared {
+            if let Some(name) = certificate {
+                self.answers.withdraw_certificate(self.folder, name).await;
+            }
             // A challenge that the CA was not asked to validate has no result.
             if !was_asked {
                 continue;
@@ -218,9 +221,13 @@ impl CertificateOrder<'_> {
             };
             let Some(mut handle) = authorization.challenge(challenge_kind(challenge)) else { continue };
             let proof = handle.key_authorization();
-            let answers =
-                self.answers.provision_response(self.folder, self.host, challenge, proof.digest().as_ref()).await?;
-            prepared.push(ProvisionedChallenge { challenge, answers, was_asked: false });
+            let certificate = match challenge {
+                AcmeChallenge::TlsAlpn01 => {
+                    Some(self.answers.provision_certificate(self.folder, self.host, proof.digest().as_ref()).await?)
+                }
+                AcmeChallenge::Http01 | AcmeChallenge::Dns01 | AcmeChallenge::DnsPersist01 => None,
+            };
+            prepared.push(ProvisionedChallenge { challenge, certificate, was_asked: false });
             match challenge {
                 AcmeChallenge::Http01 | AcmeChallenge::TlsAlpn01 => {}
                 AcmeChallenge::Dns01 => self.set_dns_record(plan, proof.dns_value()).await?,

@@ -339,9 +339,15 @@ async fn workers_response<'a, Q: Copy, T>(
 
 /// Formats the result of an order.
 fn order_response(outcome: Result<String, String>) -> AdminResponse {
+    hook_response(StatusCode::OK, Some(outcome), "")
+}
+
+/// Answers an order by its outcome: `done` if it was carried out, `missing` if nothing can carry it out.
+fn hook_response(done: StatusCode, outcome: Option<Result<String, String>>, missing: &str) -> AdminResponse {
     match outcome {
-        Ok(done) => text_response(StatusCode::OK, done),
-        Err(problem) => text_response(StatusCode::UNPROCESSABLE_ENTITY, problem),
+        Some(Ok(now)) => text_response(done, now),
+        Some(Err(problem)) => text_response(StatusCode::UNPROCESSABLE_ENTITY, problem),
+        None => text_response(StatusCode::SERVICE_UNAVAILABLE, missing.into()),
     }
 }
 
@@ -350,11 +356,8 @@ fn maintenance_response(state: &AdminState, query: &str) -> AdminResponse {
         Ok(order) => order,
         Err(problem) => return text_response(StatusCode::BAD_REQUEST, format!("{problem}\n")),
     };
-    match state.hooks.as_ref().map(|hooks| (hooks.maintain)(&order)) {
-        Some(Ok(now)) => text_response(StatusCode::OK, now),
-        Some(Err(problem)) => text_response(StatusCode::UNPROCESSABLE_ENTITY, problem),
-        None => text_response(StatusCode::SERVICE_UNAVAILABLE, "there are no routes\n".into()),
-    }
+    let outcome = state.hooks.as_ref().map(|hooks| (hooks.maintain)(&order));
+    hook_response(StatusCode::OK, outcome, "there are no routes\n")
 }
 
 /// Switches HTTP/3 on or off by the query: `state=on` or `state=off`.
@@ -364,11 +367,8 @@ fn http3_response(state: &AdminState, query: &str) -> AdminResponse {
         "state=off" => false,
         _ => return text_response(StatusCode::BAD_REQUEST, "the query has neither state=on nor state=off\n".into()),
     };
-    match state.hooks.as_ref().map(|hooks| (hooks.order_http3)(on)) {
-        Some(Ok(now)) => text_response(StatusCode::OK, now),
-        Some(Err(problem)) => text_response(StatusCode::UNPROCESSABLE_ENTITY, problem),
-        None => text_response(StatusCode::SERVICE_UNAVAILABLE, "there is no listener for HTTP/3\n".into()),
-    }
+    let outcome = state.hooks.as_ref().map(|hooks| (hooks.order_http3)(on));
+    hook_response(StatusCode::OK, outcome, "there is no listener for HTTP/3\n")
 }
 
 /// Orders a certificate by the query: `host=HOST`.
@@ -376,11 +376,8 @@ fn renew_response(state: &AdminState, query: &str) -> AdminResponse {
     let Some(host) = query.strip_prefix("host=").filter(|host| !host.is_empty() && host.len() <= MAX_HOST_BYTES) else {
         return text_response(StatusCode::BAD_REQUEST, "the query has no host=HOST\n".into());
     };
-    match state.hooks.as_ref().map(|hooks| (hooks.renew)(&host.replace("%2A", "*"))) {
-        Some(Ok(now)) => text_response(StatusCode::ACCEPTED, now),
-        Some(Err(problem)) => text_response(StatusCode::UNPROCESSABLE_ENTITY, problem),
-        None => text_response(StatusCode::SERVICE_UNAVAILABLE, "there are no certificates\n".into()),
-    }
+    let outcome = state.hooks.as_ref().map(|hooks| (hooks.renew)(&host.replace("%2A", "*")));
+    hook_response(StatusCode::ACCEPTED, outcome, "there are no certificates\n")
 }
 
 fn drain_response(state: &AdminState) -> AdminResponse {

@@ -4,7 +4,7 @@
 use super::denial::{DeniedList, DenyOrder};
 use super::objects::{Lenient, Nullable, deserialize_lenient, objects};
 use super::qlog::{QlogLines, QlogOrder};
-use super::query::query_members;
+use super::query::{on_or_off, parse_on_off, query_members};
 use litequic_config::Network;
 use litequic_telemetry::clients::{ListQuery, MAX_LIMIT, Selection};
 use serde::{Deserialize, Serialize};
@@ -190,14 +190,9 @@ impl CloseOrder {
             if read_selection_member(&mut order.selection, name, &value)? {
                 continue;
             }
-            let is_on = match value.as_str() {
-                "on" => true,
-                "off" => false,
-                _ => return Err(format!("{name} is neither on nor off")),
-            };
             match name {
-                "now" => order.now = is_on,
-                "all" => order.all = is_on,
+                "now" => order.now = parse_on_off(name, &value)?,
+                "all" => order.all = parse_on_off(name, &value)?,
                 _ => return Err("unknown parameter: the query may have client=ADDRESS_OR_NETWORK, protocol=h1, h2 or h3, now=on, all=on".into()),
             }
         }
@@ -224,8 +219,7 @@ impl CloseOrder {
 /// Formats the order as a query.
 impl fmt::Display for CloseOrder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let word = |on| if on { "on" } else { "off" };
-        write!(f, "{}now={}&all={}", SelectionQuery(self.selection), word(self.now), word(self.all))
+        write!(f, "{}now={}&all={}", SelectionQuery(self.selection), on_or_off(self.now), on_or_off(self.all))
     }
 }
 

@@ -2,7 +2,7 @@
 //! Pure; `litequic ctl` and other programs rely on the types of the list.
 
 use super::objects::{Lenient, deserialize_lenient, objects};
-use super::query::query_members;
+use super::query::{on_or_off, parse_on_off, query_members};
 use litequic_config::Network;
 use litequic_telemetry::clients::MAX_DENIAL_TIME;
 use serde::{Deserialize, Serialize};
@@ -69,15 +69,14 @@ impl DenyOrder {
         let (mut found, mut time, mut all, mut force) = (None, None, false, false);
         for member in query_members(query) {
             let (name, value) = member?;
-            match (name, value.as_str()) {
-                ("network", value) => found = Some(parse_client_network(value)?),
-                ("seconds", value) => {
+            match name {
+                "network" => found = Some(parse_client_network(&value)?),
+                "seconds" => {
                     let seconds = value.parse().map_err(|_| "seconds is not a number")?;
                     time = Some(Duration::from_secs(seconds));
                 }
-                ("all", "on" | "off") => all = value == "on",
-                ("force", "on" | "off") => force = value == "on",
-                ("all" | "force", _) => return Err(format!("{name} is neither on nor off")),
+                "all" => all = parse_on_off(name, &value)?,
+                "force" => force = parse_on_off(name, &value)?,
                 _ => return Err("unknown parameter: the query may have network, seconds, all=on, force=on".into()),
             }
         }
@@ -118,8 +117,8 @@ pub(super) fn parse_allow_query(query: &str) -> Result<Network, String> {
 impl fmt::Display for DenyOrder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { network, time, all, force } = self;
-        let word = |on: &bool| if *on { "on" } else { "off" };
-        write!(f, "network={network}&seconds={}&all={}&force={}", time.as_secs(), word(all), word(force))
+        let (all, force) = (on_or_off(*all), on_or_off(*force));
+        write!(f, "network={network}&seconds={}&all={all}&force={force}", time.as_secs())
     }
 }
 

@@ -1,6 +1,7 @@
 //! Reads and writes the order of `POST /maintenance`, which switches routes to maintenance and back. The query has
 //! `state=on` or `state=off`, `route` with a name or a host, and `retry_after` in seconds. Pure.
 
+use super::query::{on_or_off, parse_on_off, query_members};
 use std::{fmt, ops::RangeInclusive};
 
 /// Order of `POST /maintenance`.
@@ -33,18 +34,12 @@ impl MaintenanceOrder {
     /// A message with the fault of the query.
     pub fn from_maintenance_query(query: &str) -> Result<Self, String> {
         let (mut on, mut route, mut retry_after) = (None, None, Self::DEFAULT_RETRY_AFTER);
-        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        for member in query_members(query) {
+            let (name, value) = member?;
             match name {
-                "state" => {
-                    on = Some(match value {
-                        "on" => true,
-                        "off" => false,
-                        _ => return Err("state is neither on nor off".into()),
-                    });
-                }
+                "state" => on = Some(parse_on_off(name, &value)?),
                 "route" => {
-                    let text = decode_percent(value).filter(|text| (1..=Self::MAX_ROUTE_BYTES).contains(&text.len()));
+                    let text = Some(value).filter(|text| (1..=Self::MAX_ROUTE_BYTES).contains(&text.len()));
                     route = Some(text.ok_or("route is neither a name nor a host")?);
                 }
                 "retry_after" => {
@@ -65,7 +60,7 @@ impl MaintenanceOrder {
 /// Formats the order as a query.
 impl fmt::Display for MaintenanceOrder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "state={}&retry_after={}", if self.on { "on" } else { "off" }, self.retry_after)?;
+        write!(f, "state={}&retry_after={}", on_or_off(self.on), self.retry_after)?;
         let Some(route) = &self.route else { return Ok(()) };
         f.write_str("&route=")?;
         route.bytes().try_for_each(|byte| match byte {
@@ -110,8 +105,8 @@ mod tests {
             ("", Err("the query has neither state=on nor state=off".into())),
             ("state=maybe", Err("state is neither on nor off".into())),
             ("state=on&route=", Err("route is neither a name nor a host".into())),
-            ("state=on&route=%", Err("route is neither a name nor a host".into())),
-            ("state=on&route=%ff", Err("route is neither a name nor a host".into())),
+            ("state=on&route=%", Err("the value of route is not UTF-8".into())),
+            ("state=on&route=%ff", Err("the value of route is not UTF-8".into())),
             ("state=on&retry_after=0", Err("retry_after is not a number of seconds from 1 to 604800".into())),
             ("state=on&retry_after=-1", Err("retry_after is not a number of seconds from 1 to 604800".into())),
             (

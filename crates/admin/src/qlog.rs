@@ -1,7 +1,7 @@
 //! Reads and writes the order of `/qlog`, which logs QUIC connections packet by packet as qlog. This is the only
 //! streamed response: lines are sent as they are written, for the time in the query.
 
-use super::query::query_members;
+use super::query::{on_or_off, parse_on_off, query_members};
 use bytes::Bytes;
 use litequic_telemetry::clients::{Selector, SelectorError};
 use std::{fmt, ops::RangeInclusive, time::Duration};
@@ -52,22 +52,21 @@ impl QlogOrder {
         }));
         for member in query_members(query) {
             let (name, value) = member?;
-            match (name, value.as_str()) {
-                ("client", value) => {
+            match name {
+                "client" => {
                     let read = value.parse().map_err(|error: SelectorError| format!("client: {value:?} is {error}"))?;
                     client = Some(read);
                 }
-                ("seconds", value) => {
+                "seconds" => {
                     let seconds = value.parse().ok().filter(|seconds| Self::QLOG_SECONDS.contains(seconds));
                     order.time = Duration::from_secs(seconds.ok_or("seconds is not a number from 1 to 300")?);
                 }
-                ("connections", value) => {
+                "connections" => {
                     let most = value.parse().ok().filter(|most| (1..=Self::MAX_LOGGED_CONNECTIONS).contains(most));
                     order.connections = most.ok_or("connections is not a number from 1 to 8")?;
                 }
-                ("next", "on" | "off") => order.next = value == "on",
-                ("anonymous", "on" | "off") => order.anonymous = value == "on",
-                ("next" | "anonymous", _) => return Err(format!("{name} is neither on nor off")),
+                "next" => order.next = parse_on_off(name, &value)?,
+                "anonymous" => order.anonymous = parse_on_off(name, &value)?,
                 _ => {
                     return Err(
                         "unknown parameter: the query may have client=ADDRESS, seconds, connections, next=on, \
@@ -91,9 +90,8 @@ impl QlogOrder {
 impl fmt::Display for QlogOrder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { client, time, connections, next, anonymous } = self;
-        let word = |on: &bool| if *on { "on" } else { "off" };
         write!(f, "client={client}&seconds={}&connections={connections}", time.as_secs())?;
-        write!(f, "&next={}&anonymous={}", word(next), word(anonymous))
+        write!(f, "&next={}&anonymous={}", on_or_off(*next), on_or_off(*anonymous))
     }
 }
 

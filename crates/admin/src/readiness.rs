@@ -4,7 +4,7 @@ use litequic_base::{
     lifecycle::{Lifecycle, ProcessPhase},
     timers,
 };
-use std::{fmt, pin::Pin, time::Duration};
+use std::{pin::Pin, time::Duration};
 use tokio::{sync::Mutex, time::Instant};
 
 /// Longest time of an origin's probe: below kubelet's probe timeout if that is a few seconds; kubelet retries anyway.
@@ -57,11 +57,7 @@ impl Readiness {
     }
 }
 
-impl fmt::Debug for Readiness {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Readiness").field("asks_origin", &self.probe.is_some()).finish_non_exhaustive()
-    }
-}
+litequic_base::partial_debug!(Readiness);
 
 #[cfg(test)]
 mod tests {

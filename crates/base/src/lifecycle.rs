@@ -70,6 +70,14 @@ impl PhaseWatch {
         // An error means that the sender is gone: the phase never changes again, and the process ends.
         let _ = self.0.wait_for(|now| *now >= phase).await;
     }
+
+    /// Runs `task` until it ends, or until the process has reached or passed `phase`.
+    pub async fn run_until(mut self, phase: ProcessPhase, task: impl Future) {
+        tokio::select! {
+            _ = task => {}
+            () = self.wait_for_phase(phase) => {}
+        }
+    }
 }
 
 /// Continues the panic of a joined task of a worker: such a panic ends the worker, and that ends the process, so that

@@ -5,9 +5,8 @@ use crate::reading::{
     table::{KeyTable as _, keys, list_key, optional_key},
     value_kinds::{RawValue, ValueKind, one_of, text_kind},
 };
-use litequic_base::named_enum;
+use litequic_base::{log_writer::LogTarget, named_enum};
 use serde_json::json;
-use std::{fmt, path::PathBuf};
 
 keys! {
     /// The access log: a line for each request.
@@ -16,7 +15,7 @@ keys! {
         /// Target of the lines: `stdout` or `-`, `stderr`, or a file, which is appended to and reopened on `SIGUSR1`.
         /// Without the key there is no access log. If the file cannot be opened, litequic does not start, and a reload
         /// is rejected.
-        path: Option<AccessTarget> = None, optional_key(access_target_kind(), "none");
+        path: Option<LogTarget> = None, optional_key(log_target_kind(), "none");
 
         // The format that log collectors accept.
         /// Format of a line: a JSON object, or `key=value` pairs separated by blanks.
@@ -64,41 +63,20 @@ pub(super) fn read_access_log(section: &mut ConfigSection<'_>) -> AccessLog {
             section.note_list_fault("fields", n, "is listed twice");
         }
     }
-    if let Some(AccessTarget::File(path)) = &mut log.path {
+    if let Some(LogTarget::File(path)) = &mut log.path {
         *path = section.base_directory().join(&path);
     }
     log
 }
 
-pub(super) fn access_target_kind() -> ValueKind<AccessTarget> {
+pub(super) fn log_target_kind() -> ValueKind<LogTarget> {
     let parse = |text: String| match &*text {
         "" => Err("empty".into()),
-        "stderr" => Ok(AccessTarget::Stderr),
-        "stdout" | "-" => Ok(AccessTarget::Stdout),
-        _ => Ok(AccessTarget::File(text.into())),
+        "stderr" => Ok(LogTarget::Stderr),
+        "stdout" | "-" => Ok(LogTarget::Stdout),
+        _ => Ok(LogTarget::File(text.into())),
     };
     text_kind("\"stdout\", \"stderr\" or the path of a file", parse, ToString::to_string).with_pattern(".+")
-}
-
-/// Target of the access log: `access_log.path`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum AccessTarget {
-    /// Standard error, like the error log.
-    Stderr,
-    /// Standard output.
-    Stdout,
-    /// A file, to which lines are appended.
-    File(PathBuf),
-}
-
-impl fmt::Display for AccessTarget {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Stderr => f.write_str("stderr"),
-            Self::Stdout => f.write_str("stdout"),
-            Self::File(path) => path.display().fmt(f),
-        }
-    }
 }
 
 named_enum! {

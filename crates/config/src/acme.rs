@@ -2,6 +2,7 @@
 
 use super::listen::Listen;
 use crate::reading::name_kinds::{host_pattern_kind, path_kind};
+use crate::reading::rule_readers::read_optional_table;
 use crate::reading::section::ConfigSection;
 use crate::reading::table::{
     KeyTable as _, custom_key, file_key, keys, list_key, optional_key, required_file_key, required_key,
@@ -60,7 +61,7 @@ keys! {
         key: AcmeKey = AcmeKey::P256, one_of(AcmeKey::NAMES);
 
         /// External Account Binding (RFC 8555 §7.3.4): what a CA has given you to register an account by.
-        eab: Option<Eab> = None, custom_key(read_eab_table, |eab| eab.as_ref().map_or_else(|| "none".into(), |eab| eab.kid.clone()));
+        eab: Option<Eab> = None, custom_key(|section, key, about| read_optional_table(section, key, about, Eab::read_table), |eab| eab.as_ref().map_or_else(|| "none".into(), |eab| eab.kid.clone()));
 
         /// The program that sets and removes a TXT record for `dns-01`, by its absolute path, and its first arguments.
         /// litequic adds three arguments, as lego's `exec` provider does: `present` or `cleanup`, the record's name
@@ -226,12 +227,6 @@ fn acme_host_kind() -> ValueKind<AcmeHost> {
         }),
         show: Box::new(|host: &AcmeHost| json!(host.to_string())),
     }
-}
-
-fn read_eab_table(section: &mut ConfigSection<'_>, key: &str, about: &str) -> Option<Eab> {
-    let has = section.has_key(key);
-    let eab = section.read_subtable(key, about, Eab::read_table);
-    has.then_some(eab)
 }
 
 fn argument_kind() -> ValueKind<String> {

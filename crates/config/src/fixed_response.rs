@@ -4,7 +4,7 @@ use super::rules::{HeaderRules, Template, body_media_type, response_field_fault}
 use crate::reading::name_kinds::{TOKEN_PATTERN, path_kind};
 use crate::reading::rule_readers::{field_value_kind, parse_rule_field, read_optional_table};
 use crate::reading::section::ConfigSection;
-use crate::reading::table::{KeyReader, KeyTable as _, custom_key, keys};
+use crate::reading::table::{KeyTable as _, custom_key, keys};
 use crate::reading::value_kinds::{ValueKind, number_kind, text_kind};
 use http::{HeaderName, StatusCode, header};
 use serde_json::json;
@@ -21,7 +21,7 @@ keys! {
         status: StatusCode = Self::DEFAULT_STATUS, final_status_kind();
 
         /// The body, as plain text unless `headers` have another `content-type`.
-        body: FixedBody = FixedBody::None, FixedBodyReader;
+        body: FixedBody = FixedBody::None, custom_key(read_fixed_body, |_| String::new());
 
         /// Fields of the answer's header. `{client}`, `{host}` and `{request_id}` are filled in.
         headers: Vec<(HeaderName, Template)> = Vec::new(), custom_key(read_response_fields, |_| String::new());
@@ -97,30 +97,23 @@ fn read_fixed_response(section: &mut ConfigSection<'_>) -> FixedResponse {
     respond
 }
 
-/// Reads the keys `body` and `body_file`, of which one may be set.
-pub(crate) struct FixedBodyReader;
-
-impl KeyReader<FixedBody> for FixedBodyReader {
-    fn read_key_value(self, section: &mut ConfigSection<'_>, key: &str, _: FixedBody, about: &str) -> FixedBody {
-        let text = section.optional_value(key, body_text_kind(), about);
-        let about = "File with the body, in place of `body`. Read at the start and on a reload, 256 KiB at most; the \
-            extension of its name decides its `Content-Type`, unless `headers` do.";
-        let file = section
-            .optional_value("body_file", path_kind("the path of a file, such as \"robots.txt\""), about)
-            .map(|file| section.base_directory().join(file));
-        match (text, file) {
-            (Some(text), _) => FixedBody::Text(text),
-            (None, Some(file)) => FixedBody::File(file),
-            (None, None) => FixedBody::None,
-        }
-    }
-
-    /// Empty, because [`FixedResponse`] formats the whole response.
-    fn format_value(&self, _: &FixedBody) -> String {
-        String::new()
+/// Reads the keys `body` and `body_file`, of which one may be set. Changes show neither: [`FixedResponse`] formats the
+/// whole response.
+fn read_fixed_body(section: &mut ConfigSection<'_>, key: &str, about: &str) -> FixedBody {
+    let text = section.optional_value(key, body_text_kind(), about);
+    let about = "File with the body, in place of `body`. Read at the start and on a reload, 256 KiB at most; the \
+        extension of its name decides its `Content-Type`, unless `headers` do.";
+    let file = section
+        .optional_value("body_file", path_kind("the path of a file, such as \"robots.txt\""), about)
+        .map(|file| section.base_directory().join(file));
+    match (text, file) {
+        (Some(text), _) => FixedBody::Text(text),
+        (None, Some(file)) => FixedBody::File(file),
+        (None, None) => FixedBody::None,
     }
 }
 
+/// Reads the header fields of a fixed response.
 /// Reads the header fields of a fixed response.
 pub(crate) fn read_response_fields(
     section: &mut ConfigSection<'_>,

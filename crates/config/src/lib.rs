@@ -34,7 +34,7 @@ mod timeouts;
 mod traces;
 mod transport;
 
-pub use access_log::{AccessField, AccessFormat, AccessLog, AccessTarget, Fraction};
+pub use access_log::{AccessField, AccessFormat, AccessLog, Fraction};
 pub use acme::{Acme, AcmeChallenge, AcmeHost, AcmeKey, Eab};
 pub use admin::{Admin, AdminSocket};
 pub use auth::Auth;
@@ -48,6 +48,7 @@ pub use fixed_response::{FixedBody, FixedResponse};
 pub use laboratory::Laboratory;
 pub use limits::{Limits, MemoryLimit, Sources};
 pub use listen::{Listen, ProxyProtocolUdp, WorkerCount};
+pub use litequic_base::log_writer::LogTarget;
 pub use log::{LogConfig, LogFormat, LogSeverity};
 pub use match_conditions::{MatchConditions, Specificity, ValuePattern};
 pub use origin::{

@@ -5,6 +5,7 @@
 //! the order in the file.
 
 use crate::reading::name_kinds::{TOKEN_PATTERN, method_kind};
+use crate::reading::rule_readers::{PRINTABLE_PATTERN, check_printable};
 use crate::reading::section::ConfigSection;
 use crate::reading::table::{custom_key, keys, list_key};
 use crate::reading::value_kinds::{ValueError, ValueKind, text_kind};
@@ -216,28 +217,12 @@ fn join_names<'a>(all: impl Iterator<Item = &'a str>) -> String {
 
 pub(super) fn pattern_kind() -> ValueKind<ValuePattern> {
     let parse = |text: String| {
-        if text.len() > MatchConditions::MAX_PATTERN_BYTES {
-            return Err(format!(
-                "has {} bytes, at most {} are allowed",
-                text.len(),
-                MatchConditions::MAX_PATTERN_BYTES
-            )
-            .into());
-        }
-        if text.trim() != text {
-            return Err("begins or ends with a space".into());
-        }
-        if !text.bytes().all(|byte| byte == b'\t' || matches!(byte, b' '..=b'~')) {
-            return Err("contains a character other than printable ASCII".into());
-        }
+        check_printable(&text, MatchConditions::MAX_PATTERN_BYTES)?;
         Ok(ValuePattern::parse_pattern(&text))
     };
-    let kind = text_kind(
-        "a value such as \"yes\", its beginning such as \"v2*\", or \"*\" for any",
-        parse,
-        ToString::to_string,
-    );
-    kind.with_pattern("([!-~]([\t -~]*[!-~])?)?").with_length(0..=MatchConditions::MAX_PATTERN_BYTES)
+    let expected = "a value such as \"yes\", its beginning such as \"v2*\", or \"*\" for any";
+    let kind = text_kind(expected, parse, ToString::to_string);
+    kind.with_pattern(PRINTABLE_PATTERN).with_length(0..=MatchConditions::MAX_PATTERN_BYTES)
 }
 
 #[cfg(test)]

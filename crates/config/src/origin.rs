@@ -7,6 +7,7 @@ use crate::reading::name_kinds::{
     IPV6_PATTERN, NAME_PATTERN, PORT_PATTERN, TOKEN_PATTERN, authority_kind, cookie_name_kind, field_name_kind,
     parse_host, parse_port, path_kind, split_port,
 };
+use crate::reading::rule_readers::read_optional_table;
 use crate::reading::section::ConfigSection;
 use crate::reading::table::{
     KeyReader, KeyTable, custom_key, derived_default, file_key, fixed_value, keys, list_key, optional_key, required_key,
@@ -395,8 +396,7 @@ struct OptionalTableReader<T> {
 
 impl<T: KeyTable> KeyReader<Option<T>> for OptionalTableReader<T> {
     fn read_key_value(self, section: &mut ConfigSection<'_>, key: &str, _: Option<T>, about: &str) -> Option<T> {
-        let has_it = section.has_key(key);
-        Some(section.read_subtable(key, about, self.read)).filter(|_| has_it)
+        read_optional_table(section, key, about, self.read)
     }
 
     fn format_value(&self, table: &Option<T>) -> String {

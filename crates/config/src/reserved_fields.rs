@@ -2,8 +2,7 @@
 //! trust them.
 
 use crate::reading::{
-    section::ConfigSection,
-    table::{KeyReader, ListReader, list_key},
+    table::{KeyReader, list_key, reader_of},
     value_kinds::{ValueError, ValueKind, text_kind},
 };
 use std::{borrow::Cow, collections::BTreeSet, fmt, ops::RangeInclusive, str::FromStr, sync::Arc};
@@ -294,26 +293,14 @@ impl PartialEq for ReservedFields {
 impl Eq for ReservedFields {}
 
 /// Reads `origin.reserved_fields`.
-pub(super) fn reserved_fields_key() -> ReservedFieldsReader {
-    ReservedFieldsReader(list_key(reserved_field_kind(), ITEM_COUNT_RANGE))
-}
-
-pub(super) struct ReservedFieldsReader(ListReader<ReservedField>);
-
-impl KeyReader<ReservedFields> for ReservedFieldsReader {
-    fn read_key_value(
-        self,
-        section: &mut ConfigSection<'_>,
-        key: &str,
-        default: ReservedFields,
-        about: &str,
-    ) -> ReservedFields {
-        ReservedFields::new(self.0.read_key_value(section, key, default.0.items.clone(), about))
-    }
-
-    fn format_value(&self, fields: &ReservedFields) -> String {
-        self.0.format_value(&fields.0.items)
-    }
+pub(super) fn reserved_fields_key() -> impl KeyReader<ReservedFields> {
+    reader_of(
+        list_key(reserved_field_kind(), ITEM_COUNT_RANGE),
+        |section, key, list, default: ReservedFields, about| {
+            ReservedFields::new(list.read_key_value(section, key, default.0.items.clone(), about))
+        },
+        |list, fields| list.format_value(&fields.0.items),
+    )
 }
 
 fn reserved_field_kind() -> ValueKind<ReservedField> {

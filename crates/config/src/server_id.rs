@@ -3,6 +3,7 @@
 use crate::reading::{
     changes::Changes,
     name_kinds::path_kind,
+    rule_readers::read_optional_table,
     section::ConfigSection,
     table::{KeyReader, KeyTable, file_key, fixed_value, keys, required_key},
     value_kinds::{DAY, ValueError, ValueKind, number_kind, text_kind},
@@ -166,8 +167,7 @@ impl KeyReader<Option<ServerId>> for ServerIdReader {
         _: Option<ServerId>,
         about: &str,
     ) -> Option<ServerId> {
-        let has_it = section.has_key(key);
-        Some(section.read_subtable(key, about, read_server_id)).filter(|_| has_it)
+        read_optional_table(section, key, about, read_server_id)
     }
 
     fn format_value(&self, server_id: &Option<ServerId>) -> String {

@@ -394,7 +394,7 @@ mod tests {
 
     #[test]
     fn small_data_frames_are_counted_but_for_one_of_each_request() {
-        let mut all = vec![b'P'; PREFACE_LEN];
+        let mut all = vec![b'P'; PREFACE.len()];
         for (kind, stream, length) in
             [(HEADERS, 1, 9), (DATA, 1, 10), (HEADERS, 3, 9), (DATA, 3, 0), (DATA, 1, 63), (DATA, 1, 0), (DATA, 3, 64)]
         {

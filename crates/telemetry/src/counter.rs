@@ -103,7 +103,7 @@ pub(super) const SIZE_BOUNDS: [u64; 12] =
 
 /// Histogram of times. One thread writes it, as with [`Counter`].
 #[derive(Debug, Default)]
-pub struct Histogram(Buckets<{ TIME_BOUNDS.len() }>);
+pub struct Histogram(pub(super) Buckets<{ TIME_BOUNDS.len() }>);
 
 impl Histogram {
     /// Index of the bucket that counts `time`.
@@ -120,7 +120,7 @@ impl Histogram {
 
 /// Histogram of sizes in bytes. One thread writes it, as with [`Counter`].
 #[derive(Debug, Default)]
-pub struct SizeHistogram(Buckets<{ SIZE_BOUNDS.len() }>);
+pub struct SizeHistogram(pub(super) Buckets<{ SIZE_BOUNDS.len() }>);
 
 impl SizeHistogram {
     /// Counts one observation of `bytes`.
@@ -129,36 +129,8 @@ impl SizeHistogram {
     }
 }
 
-/// Histogram that a scrape reads.
-pub(super) trait Distribution {
-    /// Upper bounds of the buckets, in the histogram's unit.
-    const BOUNDS: &[u64];
-    /// Number of the histogram's units in one unit of a scrape.
-    const UNIT: f64;
-    /// Counts of the buckets, of which the last is above all bounds, and the sum of all observations.
-    fn counts_and_sum(&self) -> (impl Iterator<Item = u64>, u64);
-}
-
-impl Distribution for Histogram {
-    const BOUNDS: &[u64] = &TIME_BOUNDS;
-    const UNIT: f64 = 1e6;
-
-    fn counts_and_sum(&self) -> (impl Iterator<Item = u64>, u64) {
-        self.0.bucket_counts()
-    }
-}
-
-impl Distribution for SizeHistogram {
-    const BOUNDS: &[u64] = &SIZE_BOUNDS;
-    const UNIT: f64 = 1.0;
-
-    fn counts_and_sum(&self) -> (impl Iterator<Item = u64>, u64) {
-        self.0.bucket_counts()
-    }
-}
-
 #[derive(Debug)]
-struct Buckets<const N: usize> {
+pub(super) struct Buckets<const N: usize> {
     /// Counts of observations up to each bound and above the one before.
     below: [Counter; N],
     above: Counter,
@@ -179,7 +151,8 @@ impl<const N: usize> Buckets<N> {
         self.sum.increment_by(value);
     }
 
-    fn bucket_counts(&self) -> (impl Iterator<Item = u64>, u64) {
+    /// Counts of the buckets, of which the last is above all bounds, and the sum of all observations.
+    pub(super) fn bucket_counts(&self) -> (impl Iterator<Item = u64>, u64) {
         (self.below.iter().chain([&self.above]).map(Counter::get), self.sum.get())
     }
 }
@@ -205,7 +178,7 @@ mod tests {
         for micros in [0, 100, 101, 150, 999_999, 1_000_000, 1_000_001, 9_000_000] {
             histogram.observe_time(Duration::from_micros(micros));
         }
-        let (buckets, sum) = histogram.counts_and_sum();
+        let (buckets, sum) = histogram.0.bucket_counts();
         let buckets: Vec<u64> = buckets.collect();
         assert_eq!((buckets[0], buckets[1], buckets[24], buckets[25]), (2, 2, 2, 2));
         assert_eq!((buckets.iter().sum::<u64>(), sum), (8, 12_000_351));

@@ -1,7 +1,7 @@
 //! Declares a module's metrics beside its code: [`metrics!`] makes a struct of counters of a table. The composition
 //! root gives each worker one struct of each module, and registers all of them for the scrape.
 
-use super::counter::{Counter, Distribution, Gauge, Histogram, SizeHistogram};
+use super::counter::{Buckets, Counter, Gauge, Histogram, SIZE_BOUNDS, SizeHistogram, TIME_BOUNDS};
 use std::{
     borrow::Cow,
     fmt::Debug,
@@ -154,20 +154,21 @@ impl Measure for AtomicU64 {
 
 impl Measure for Histogram {
     fn value(&self) -> SampleValue {
-        histogram_value(self)
+        histogram_value(&self.0, &TIME_BOUNDS, 1e6)
     }
 }
 
 impl Measure for SizeHistogram {
     fn value(&self) -> SampleValue {
-        histogram_value(self)
+        histogram_value(&self.0, &SIZE_BOUNDS, 1.0)
     }
 }
 
-fn histogram_value<D: Distribution>(of: &D) -> SampleValue {
-    let (counts, sum) = of.counts_and_sum();
-    let bounds = D::BOUNDS.iter().map(|&bound| bound as f64 / D::UNIT).collect();
-    SampleValue::Histogram { bounds, counts: counts.collect(), sum, unit: D::UNIT }
+/// Reads `buckets`, whose bounds are `bounds`; `unit` of the histogram's units are one unit of a scrape.
+fn histogram_value<const N: usize>(buckets: &Buckets<N>, bounds: &[u64; N], unit: f64) -> SampleValue {
+    let (counts, sum) = buckets.bucket_counts();
+    let bounds = bounds.iter().map(|&bound| bound as f64 / unit).collect();
+    SampleValue::Histogram { bounds, counts: counts.collect(), sum, unit }
 }
 
 /// Metrics of one module, of one worker or of the process.

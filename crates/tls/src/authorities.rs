@@ -12,7 +12,7 @@ use rustls::{
     pki_types::{CertificateDer, CertificateRevocationListDer, pem::PemObject},
     server::{WebPkiClientVerifier, danger::ClientCertVerifier},
 };
-use std::{fmt, fs, path::Path, sync::Arc, time::SystemTime};
+use std::{fs, path::Path, sync::Arc, time::SystemTime};
 use x509_parser::{prelude::FromDer, revocation_list::CertificateRevocationList};
 
 /// Certificate authorities that verify clients' certificates.
@@ -43,13 +43,7 @@ impl ClientAuthorities {
             }
             Ok((roots, store))
         });
-        let crls = match &files.crl {
-            None => Ok(Vec::new()),
-            Some(file) => match read_pem_items::<CertificateRevocationListDer<'static>>(file) {
-                Ok(crls) if crls.is_empty() => Err(CertificateError::NoCrl { file: file.clone() }),
-                crls => crls,
-            },
-        };
+        let crls = files.crl.as_ref().map_or_else(|| Ok(Vec::new()), |file| revocation::read_revocation_lists(file));
         let ((roots, store), crls) = match (roots, crls) {
             (Ok(roots), Ok(crls)) => (roots, crls),
             (roots, crls) => return Err(CertificateErrors(roots.err().into_iter().chain(crls.err()).collect())),
@@ -89,9 +83,15 @@ impl ClientAuthorities {
     }
 }
 
-impl fmt::Debug for ClientAuthorities {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Authorities").field("count", &self.authority_count()).finish_non_exhaustive()
+litequic_base::partial_debug!(ClientAuthorities);
+
+/// Reads the certificates of a PEM file, and makes roots of those that can be; at least one can.
+pub(super) fn read_roots(file: &Path) -> Result<(RootCertStore, Vec<CertificateDer<'static>>), CertificateError> {
+    let listed = read_pem_items::<CertificateDer<'static>>(file)?;
+    let mut roots = RootCertStore::empty();
+    match roots.add_parsable_certificates(listed.iter().cloned()) {
+        (0, _) => Err(CertificateError::NoRoot { file: file.into() }),
+        _ => Ok((roots, listed)),
     }
 }
 

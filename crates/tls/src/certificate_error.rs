@@ -90,6 +90,12 @@ pub enum CertificateError {
         /// Path of the file.
         file: PathBuf,
     },
+    /// No certificate of a file of trusted certificates can be used.
+    #[error("{} contains no usable certificate", file.display())]
+    NoRoot {
+        /// The file.
+        file: PathBuf,
+    },
     /// The RSA key is too short: no client accepts it, and no TLS library signs with it.
     #[error("the RSA key in {} has {bits} bits; at least {MIN_RSA_BITS} are needed", file.display())]
     WeakKey {
@@ -114,6 +120,7 @@ impl CertificateError {
             | Self::UnsupportedKey { file, .. }
             | Self::Authority { file, .. }
             | Self::NoCrl { file }
+            | Self::NoRoot { file }
             | Self::WeakKey { file, .. } => file,
             Self::KeyMismatch { key, .. } => key,
         }

@@ -1,8 +1,8 @@
 //! Configures the client's side of TLS for `litequic get`.
 
+use super::authorities::read_roots;
 use super::certificate::LoadedCertificate;
 use super::certificate_error::CertificateErrors;
-use super::encoding::check_encoding;
 use super::presented_certificate::PresentedCertificate;
 use super::suites::{ALPN_H3, client_provider, tls13_provider};
 use litequic_config::CertificateFiles;
@@ -13,18 +13,11 @@ use rustls::{
         danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
     },
     crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature},
-    pki_types::{
-        CertificateDer, ServerName, UnixTime,
-        pem::{self, PemObject},
-    },
+    pki_types::{CertificateDer, ServerName, UnixTime},
     sign::SingleCertAndKey,
     version::TLS13,
 };
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{path::PathBuf, sync::Arc};
 
 /// Certificates that a client trusts.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,27 +33,13 @@ pub enum ServerTrust {
 /// Reason why trusted certificates, or the client's own certificate, cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
-    /// The file cannot be read, or is not PEM.
-    #[error("cannot read certificates from {}: {source}", file.display())]
-    File {
-        /// Path of the file.
-        file: PathBuf,
-        /// Error of the parser.
-        source: pem::Error,
-    },
-    /// The file holds no certificate that could sign others.
-    #[error("{} contains no usable certificate", file.display())]
-    Empty {
-        /// Path of the file.
-        file: PathBuf,
-    },
     /// The system has no trusted roots, for example an image without ca-certificates.
     #[error("this system has no trusted certificates{reason}")]
     NoSystemRoots {
         /// Error of the last attempt, if there was one.
         reason: String,
     },
-    /// The client's own certificate cannot be used.
+    /// The trusted certificates of a file, or the client's own certificate, cannot be used.
     #[error(transparent)]
     Certificate(#[from] CertificateErrors),
     /// rustls rejects the cipher suites, which no input causes.
@@ -127,8 +106,9 @@ fn client_config_builder(
     let verifier: Arc<dyn ServerCertVerifier> = match trust {
         ServerTrust::System => by(load_system_roots()?)?,
         ServerTrust::File(file) => {
-            listed = read_certificates(file)?;
-            by(usable_roots(file, &listed)?)?
+            let (roots, certificates) = read_roots(file).map_err(CertificateErrors::from)?;
+            listed = certificates;
+            by(roots)?
         }
         ServerTrust::Insecure => Arc::new(AnyServer(Arc::clone(&provider))),
     };
@@ -148,23 +128,6 @@ pub(super) fn load_system_roots() -> Result<RootCertStore, TrustError> {
     Err(TrustError::NoSystemRoots { reason })
 }
 
-fn read_certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, TrustError> {
-    let failed = |source| TrustError::File { file: file.into(), source };
-    let bytes = fs::read(file).map_err(|error| failed(pem::Error::Io(error)))?;
-    check_encoding(&bytes, file).map_err(CertificateErrors::from)?;
-    CertificateDer::pem_slice_iter(&bytes).collect::<Result<_, _>>().map_err(failed)
-}
-
-/// Returns the authorities among `certificates`, which are the content of `file`.
-fn usable_roots(file: &Path, certificates: &[CertificateDer<'static>]) -> Result<RootCertStore, TrustError> {
-    let mut roots = RootCertStore::empty();
-    match roots.add_parsable_certificates(certificates.iter().cloned()) {
-        (0, _) => Err(TrustError::Empty { file: file.into() }),
-        _ => Ok(roots),
-    }
-}
-
-/// Accepts any certificate; the signatures of the handshake are still checked.
 #[derive(Debug)]
 struct AnyServer(Arc<CryptoProvider>);
 

@@ -2,6 +2,7 @@
 
 use litequic_telemetry::{CLIENT_CERTIFICATES_REFUSED, Counter, HANDSHAKE_GROUPS, HANDSHAKES, metrics};
 use rustls::NamedGroup;
+use std::sync::atomic::AtomicU64;
 
 metrics! {
     /// Metrics of one worker, which alone writes them. Aligned so that two workers never share a cache line.
@@ -25,6 +26,18 @@ metrics! {
             client_certificates_invalid [reason: "invalid"]
                 "The client's certificate was invalid, or its chain was longer than 16 KiB; the log has the reason at \
                  level `debug`.",
+        }
+    }
+}
+
+metrics! {
+    /// Metrics of certificates that have not been issued yet. All workers count here, but only for handshakes that end.
+    pub struct CertificateMisses {
+        AtomicU64(
+            "handshakes_without_certificate",
+            "Handshakes that ended because no certificate has been obtained for the client's host yet."
+        ) {
+            misses "The host is one of `[[acme]]`, and its certificate has not been issued yet.",
         }
     }
 }

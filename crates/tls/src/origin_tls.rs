@@ -3,9 +3,9 @@
 //! A handshake that resumes a session verifies no certificate (RFC 8446 §2.2), so sessions must not outlive the files
 //! by which they were verified: the caller makes a new configuration when [`OriginTlsFiles::config_digest`] changes.
 
-use super::authorities::read_pem_items;
+use super::authorities::read_roots;
 use super::certificate::LoadedCertificate;
-use super::certificate_error::CertificateErrors;
+use super::certificate_error::{CertificateError, CertificateErrors};
 use super::client::load_system_roots;
 use super::presented_certificate::{CertificateRejection, RecordingVerifier, ServerCertificate};
 use super::revocation;
@@ -83,7 +83,7 @@ impl OriginTlsFiles {
         let trusted = read_trusted(table, system);
         let crls = match &table.crl {
             None => Ok(Vec::new()),
-            Some(file) => read_revocation_lists(file).map_err(fault(Some("crl"))),
+            Some(file) => usable_revocation_lists(file).map_err(fault(Some("crl"))),
         };
         let certificate = match (&table.cert, &table.key) {
             (Some(cert), Some(key)) => load_own_certificate(cert, key).map(Some),
@@ -138,41 +138,30 @@ impl OriginTlsFiles {
     }
 }
 
-impl fmt::Debug for OriginTlsFiles {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OriginTlsFiles").field("certificate", &self.certificate.is_some()).finish_non_exhaustive()
-    }
-}
+litequic_base::partial_debug!(OriginTlsFiles);
 
 fn read_trusted(table: &config::OriginTls, system: &SystemRoots) -> Result<TrustedCertificates, Vec<OriginTlsFault>> {
     let Some(file) = &table.ca else {
         let problem = |problem| vec![OriginTlsFault { key: None, problem }];
         return Ok(TrustedCertificates { roots: system.load_once().map_err(problem)?, listed: Vec::new() });
     };
-    let fault = |problem| vec![OriginTlsFault { key: Some("ca"), problem }];
-    let listed = read_pem_items::<CertificateDer<'static>>(file).map_err(|error| fault(error.to_string()))?;
-    let mut roots = RootCertStore::empty();
-    match roots.add_parsable_certificates(listed.iter().cloned()) {
-        (0, _) => Err(fault(format!("{} contains no usable certificate", file.display()))),
-        _ => Ok(TrustedCertificates { roots: Arc::new(roots), listed }),
-    }
+    let fault = |error: CertificateError| vec![OriginTlsFault { key: Some("ca"), problem: error.to_string() }];
+    let (roots, listed) = read_roots(file).map_err(fault)?;
+    Ok(TrustedCertificates { roots: Arc::new(roots), listed })
 }
 
-fn read_revocation_lists(file: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, String> {
-    match read_pem_items::<CertificateRevocationListDer<'static>>(file) {
-        Ok(lists) if lists.is_empty() => Err(format!("{} contains no certificate revocation list", file.display())),
-        Ok(lists) => match revocation::unusable_list_reason(&lists) {
-            Some(reason) => Err(format!("{} cannot be used to verify servers: {reason}", file.display())),
-            None => Ok(lists),
-        },
-        Err(error) => Err(error.to_string()),
+fn usable_revocation_lists(file: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, String> {
+    let lists = revocation::read_revocation_lists(file).map_err(|error| error.to_string())?;
+    match revocation::unusable_list_reason(&lists) {
+        Some(reason) => Err(format!("{} cannot be used to verify servers: {reason}", file.display())),
+        None => Ok(lists),
     }
 }
 
 fn load_own_certificate(cert: &Path, key: &Path) -> Result<LoadedCertificate, Vec<OriginTlsFault>> {
     let files = CertificateFiles { cert: cert.into(), key: key.into() };
     LoadedCertificate::load_certificate(&files).map_err(|CertificateErrors(errors)| {
-        let fault = |error: &super::CertificateError| OriginTlsFault {
+        let fault = |error: &CertificateError| OriginTlsFault {
             key: Some(if error.faulty_file() == files.key { "key" } else { "cert" }),
             problem: error.to_string(),
         };

@@ -3,9 +3,9 @@
 
 use super::authorities::ClientAuthorities;
 use super::certificate::{LoadedCertificate, normalize_dns_name, parse_ip};
+use super::metrics::CertificateMisses;
 use arc_swap::ArcSwap;
 use litequic_exchange::ClientTls;
-use litequic_telemetry::{self as telemetry, Family, Sample, SampleValue};
 use rustls::{
     CipherSuite, SignatureScheme,
     server::{ClientHello, ResolvesServerCert},
@@ -15,10 +15,7 @@ use std::{
     borrow::Cow,
     collections::{BTreeSet, HashMap},
     net::{IpAddr, Ipv4Addr},
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+    sync::{Arc, atomic::Ordering::Relaxed},
 };
 
 /// Stands for the address of a connection where it is unknown or irrelevant.
@@ -312,20 +309,6 @@ fn cheapest_by_scheme(all: &[LoadedCertificate], first: &[usize], then: &[usize]
 #[derive(Debug)]
 pub struct CertificateResolver(ArcSwap<CertificateStore>, Arc<CertificateMisses>);
 
-/// Number of handshakes that ended because the client's certificate has not been issued yet. All workers count here,
-/// but only for such handshakes.
-#[derive(Debug, Default)]
-pub struct CertificateMisses(AtomicU64);
-
-impl telemetry::Group for CertificateMisses {
-    fn visit(&self, see: &mut dyn FnMut(Sample)) {
-        let help = "Handshakes that ended because no certificate has been obtained for the client's host yet.";
-        let family = Family { name: "handshakes_without_certificate", help };
-        let note = "The host is one of `[[acme]]`, and its certificate has not been issued yet.";
-        see(Sample { family, labels: Vec::new(), note, value: SampleValue::Counter(self.0.load(Relaxed)) });
-    }
-}
-
 impl CertificateResolver {
     /// Creates a resolver for `store`.
     pub fn new(store: CertificateStore) -> Arc<Self> {
@@ -363,7 +346,7 @@ impl CertificateResolver {
         let schemes = accepted_schemes(hello.signature_schemes(), hello.cipher_suites());
         let chosen = store.choose_certificate(hello.server_name(), local, &schemes);
         if chosen.is_none() {
-            self.1.0.fetch_add(1, Relaxed);
+            self.1.misses.fetch_add(1, Relaxed);
         }
         Some(Arc::clone(chosen?.certified_key()))
     }

@@ -1,7 +1,18 @@
 //! Checks certificate revocation lists for faults that rustls reports without a reason, or not at all.
 
+use super::authorities::read_pem_items;
+use super::certificate_error::CertificateError;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer};
+use std::path::Path;
 use x509_parser::{certificate::X509Certificate, prelude::FromDer, revocation_list::CertificateRevocationList};
+
+/// Reads the revocation lists of a PEM file, at least one.
+pub(super) fn read_revocation_lists(
+    file: &Path,
+) -> Result<Vec<CertificateRevocationListDer<'static>>, CertificateError> {
+    let crls = read_pem_items(file)?;
+    if crls.is_empty() { Err(CertificateError::NoCrl { file: file.into() }) } else { Ok(crls) }
+}
 
 /// Returns the reason why one of `crls` cannot be used: a list of version 1, as `openssl ca -gencrl` makes without
 /// `crl_extensions`. RFC 5280 §5.1.2.1 requires version 2, and rustls would only report a parse error.

@@ -13,7 +13,11 @@ use super::{
 };
 use crate::app::{denial, http3_switch::Http3Switch, metrics::ProcessMetrics, named_socket::SocketName, service};
 use arc_swap::ArcSwap;
-use futures_util::{StreamExt, future, stream::FuturesUnordered};
+use futures_util::{
+    StreamExt,
+    future::{self, OptionFuture},
+    stream::FuturesUnordered,
+};
 use litequic_base::lifecycle::{PhaseWatch, ProcessPhase};
 use litequic_net::{self as net, SocketGroup, Steering};
 use litequic_proxy::Routing;
@@ -200,19 +204,14 @@ impl HandoverServer {
         // At most one process: a successor that failed, until it has ended.
         let mut leaving = FuturesUnordered::new();
         loop {
-            let someone = async {
-                match &self.socket {
-                    Some(socket) => socket.listener.accept().await,
-                    None => future::pending().await,
-                }
-            };
+            let someone = OptionFuture::from(self.socket.as_ref().map(|socket| socket.listener.accept()));
             select! {
                 biased;
                 () = watch.wait_for_phase(ProcessPhase::Draining) => break,
                 Some(generation) = ends.next() => self.forget_older(generation),
                 // The failed successor may have steered packets to itself before it ended.
                 Some(()) = leaving.next() => self.steer_back(),
-                came = someone => match came {
+                Some(came) = someone => match came {
                     Ok(_) if !leaving.is_empty() => {
                         self.metrics.control.upgrades_failed.increment();
                         tracing::error!("a new process cannot take over: the process of the previous attempt still \

@@ -2,7 +2,7 @@
 //! another kind than expected, as in an older or a younger litequic, shows as `-`.
 
 use litequic_admin::{CertificateStatus, MaintenanceStatus, Nullable, OriginStatus, Samples, Status, WorkerStatus};
-use litequic_base::short_duration::format_short_duration;
+use litequic_base::{group_digits::group_digits, short_duration::format_short_duration};
 use serde::{Deserialize, de::IgnoredAny};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -510,18 +510,6 @@ fn count_text(value: Option<f64>) -> String {
 /// Formats a whole number in groups of three digits.
 pub(super) fn grouped_number(value: u64) -> String {
     group_digits(&value.to_string())
-}
-
-fn group_digits(digits: &str) -> String {
-    let mut grouped = String::with_capacity(digits.len() * 2);
-    for (place, digit) in digits.chars().enumerate() {
-        let left = digits.len() - place;
-        if place > 0 && left.is_multiple_of(3) && grouped != "-" {
-            grouped.push(',');
-        }
-        grouped.push(digit);
-    }
-    grouped
 }
 
 fn rate_text(value: Option<f64>) -> String {

@@ -6,7 +6,7 @@ use crate::support::{
     prelude::*,
     proxy::unbuffered,
 };
-use litequic_config::{AccessField, AccessLog, AccessTarget};
+use litequic_config::{AccessField, AccessLog, LogTarget};
 use serde_json::Value as Json;
 use tokio::net::TcpSocket;
 
@@ -68,7 +68,7 @@ async fn a_response_is_counted_by_status_at_its_first_byte() {
     let path = folder.path().join("access.log");
     let (script, litequic) = Script::behind_litequic(|config| {
         config.access_log = AccessLog {
-            path: Some(AccessTarget::File(path.clone())),
+            path: Some(LogTarget::File(path.clone())),
             fields: AccessField::NAMES.iter().map(|(_, field)| *field).collect(),
             ..AccessLog::default()
         };
@@ -176,7 +176,7 @@ async fn a_response_whose_rest_is_not_taken_leaves_its_connection_idle() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("access.log");
     let litequic = Litequic::demo(|config| {
-        config.access_log = AccessLog { path: Some(AccessTarget::File(path.clone())), ..AccessLog::default() };
+        config.access_log = AccessLog { path: Some(LogTarget::File(path.clone())), ..AccessLog::default() };
         config.timeouts.idle = Duration::from_millis(300);
     })
     .await;

@@ -7,6 +7,7 @@ use rustix::{
     io::Errno,
 };
 use std::{
+    fmt,
     fs::{File, OpenOptions},
     io,
     os::fd::{AsFd, BorrowedFd},
@@ -35,6 +36,16 @@ pub enum LogTarget {
     Stdout,
     /// A file that is appended to, and created if missing.
     File(PathBuf),
+}
+
+impl fmt::Display for LogTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stderr => f.write_str("stderr"),
+            Self::Stdout => f.write_str("stdout"),
+            Self::File(path) => path.display().fmt(f),
+        }
+    }
 }
 
 impl LogTarget {

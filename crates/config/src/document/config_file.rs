@@ -42,9 +42,7 @@ impl ParsedConfig {
     pub fn load_file(path: &Path) -> Self {
         let whole = |problem: String| {
             let expected = Some("a file of TOML".into());
-            let (file, key) = (path.into(), String::new());
-            let fault =
-                ConfigFault { file, line: None, column: None, key, value: None, problem, expected, nearest: None };
+            let fault = ConfigFault { file: path.into(), problem, expected, ..ConfigFault::default() };
             Self::new(None, KeyPositions::new(path, BTreeMap::new()), vec![fault])
         };
         let mut bytes = Vec::new();

@@ -4,7 +4,7 @@ use std::{fmt, path::PathBuf};
 
 /// A fault of the configuration. Its `Display` is one line: `FILE:LINE:COLUMN: KEY = VALUE: PROBLEM; expected …; did
 /// you mean …?`
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ConfigFault {
     /// Path of the file, as given on the command line.
     pub file: PathBuf,
@@ -30,17 +30,7 @@ impl ConfigFault {
 
     /// Creates a fault of a command-line argument.
     pub fn from_command_line(argument: &str, problem: &str) -> Self {
-        let (file, key) = (argument.into(), String::new());
-        Self {
-            file,
-            line: None,
-            column: None,
-            key,
-            value: None,
-            problem: problem.into(),
-            expected: None,
-            nearest: None,
-        }
+        Self { file: argument.into(), problem: problem.into(), ..Self::default() }
     }
 
     /// Sort key; faults of the file as a whole come last.

@@ -45,6 +45,6 @@ impl KeyPositions {
         };
         let (line, column) = position.map(|at| (at.line, at.column)).unzip();
         let value = position.and_then(|at| at.value.clone());
-        ConfigFault { file, line, column, key, value, problem: problem.to_string(), expected: None, nearest: None }
+        ConfigFault { file, line, column, key, value, problem: problem.to_string(), ..ConfigFault::default() }
     }
 }

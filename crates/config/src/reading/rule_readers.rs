@@ -74,24 +74,29 @@ pub(crate) fn parse_rule_field(text: &str, fault: FieldFault) -> Result<HeaderNa
 
 pub(crate) fn field_value_kind() -> ValueKind<Template> {
     let parse = |text: String| {
-        if text.len() > HeaderRules::MAX_VALUE_BYTES {
-            return Err(
-                format!("has {} bytes, at most {} are allowed", text.len(), HeaderRules::MAX_VALUE_BYTES).into()
-            );
-        }
-        if text.trim() != text {
-            return Err("begins or ends with a space".into());
-        }
-        if !text.bytes().all(|byte| byte == b'\t' || matches!(byte, b' '..=b'~')) {
-            return Err("contains a character other than printable ASCII".into());
-        }
+        check_printable(&text, HeaderRules::MAX_VALUE_BYTES)?;
         parse_rule_template(&text, FIELD_VARIABLES)
     };
     let expected = format!("up to {} KiB of printable ASCII", HeaderRules::MAX_VALUE_BYTES / 1024);
-    // The pattern permits blanks only between other characters.
     text_kind(&expected, parse, ToString::to_string)
-        .with_pattern("([!-~]([\t -~]*[!-~])?)?")
+        .with_pattern(PRINTABLE_PATTERN)
         .with_length(0..=HeaderRules::MAX_VALUE_BYTES)
+}
+
+/// Matches what [`check_printable`] accepts: blanks only between other characters.
+pub(crate) const PRINTABLE_PATTERN: &str = "([!-~]([\t -~]*[!-~])?)?";
+
+/// Fails unless `text` is printable ASCII of at most `most` bytes without a blank at either end.
+pub(crate) fn check_printable(text: &str, most: usize) -> Result<(), ValueError> {
+    if text.len() > most {
+        Err(format!("has {} bytes, at most {most} are allowed", text.len()).into())
+    } else if text.trim() != text {
+        Err("begins or ends with a space".into())
+    } else if !text.bytes().all(|byte| byte == b'\t' || matches!(byte, b' '..=b'~')) {
+        Err("contains a character other than printable ASCII".into())
+    } else {
+        Ok(())
+    }
 }
 
 pub(crate) fn parse_rule_template(text: &str, allowed: &[Variable]) -> Result<Template, ValueError> {
@@ -117,7 +122,7 @@ pub(crate) fn read_optional_table<T>(
     section: &mut ConfigSection<'_>,
     key: &str,
     about: &str,
-    read: fn(&mut ConfigSection<'_>) -> T,
+    read: impl FnOnce(&mut ConfigSection<'_>) -> T,
 ) -> Option<T> {
     let has = section.has_key(key);
     Some(section.read_subtable(key, about, read)).filter(|_| has)

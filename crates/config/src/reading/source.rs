@@ -227,8 +227,7 @@ pub(crate) fn list_syntax_faults(
             }
             message => format!("not TOML: {}", message.lines().collect::<Vec<_>>().join("; ")),
         };
-        let file = file.into();
-        ConfigFault { file, line, column, key: String::new(), value: None, problem, expected: None, nearest: None }
+        ConfigFault { file: file.into(), line, column, problem, ..ConfigFault::default() }
     };
     errors.iter().take(MAX_SYNTAX_FAULTS).map(fault).collect()
 }
@@ -239,11 +238,9 @@ fn foreign_format_fault(file: &Path, text: &str, program: foreign::ForeignFormat
         file: file.into(),
         line: Some(line),
         column: Some(column),
-        key: String::new(),
-        value: None,
         problem: format!("is {program}"),
         expected: Some(program.describe_expected()),
-        nearest: None,
+        ..ConfigFault::default()
     }
 }
 

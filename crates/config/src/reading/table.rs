@@ -118,45 +118,58 @@ impl<T> KeyReader<T> for ValueKind<T> {
     }
 }
 
+/// Reads and formats the value of a key by two functions of `context`, such as the kind of the value.
+pub(crate) fn reader_of<C, T>(
+    context: C,
+    read: impl FnOnce(&mut ConfigSection<'_>, &str, C, T, &str) -> T,
+    show: impl Fn(&C, &T) -> String,
+) -> impl KeyReader<T> {
+    FunctionReader { context, read, show }
+}
+
+struct FunctionReader<C, R, S> {
+    context: C,
+    read: R,
+    show: S,
+}
+
+impl<C, T, R, S> KeyReader<T> for FunctionReader<C, R, S>
+where
+    R: FnOnce(&mut ConfigSection<'_>, &str, C, T, &str) -> T,
+    S: Fn(&C, &T) -> String,
+{
+    fn read_key_value(self, section: &mut ConfigSection<'_>, key: &str, default: T, about: &str) -> T {
+        (self.read)(section, key, self.context, default, about)
+    }
+
+    fn format_value(&self, value: &T) -> String {
+        (self.show)(&self.context, value)
+    }
+}
+
 /// Reads an optional value; a list of changes shows `none` for a missing one.
-pub(crate) fn optional_key<T>(kind: ValueKind<T>, none: &'static str) -> OptionalReader<T> {
-    OptionalReader { kind, none }
-}
-
-pub(crate) struct OptionalReader<T> {
-    kind: ValueKind<T>,
-    none: &'static str,
-}
-
-impl<T> KeyReader<Option<T>> for OptionalReader<T> {
-    fn read_key_value(self, section: &mut ConfigSection<'_>, key: &str, _: Option<T>, about: &str) -> Option<T> {
-        section.optional_value(key, self.kind, about)
-    }
-
-    fn format_value(&self, value: &Option<T>) -> String {
-        value.as_ref().map_or_else(|| self.none.into(), |value| self.kind.format_value(value))
-    }
+pub(crate) fn optional_key<T>(kind: ValueKind<T>, none: &'static str) -> impl KeyReader<Option<T>> {
+    reader_of(
+        kind,
+        |section, key, kind, _, about| section.optional_value(key, kind, about),
+        |kind, value| value.as_ref().map_or_else(|| none.into(), |value| kind.format_value(value)),
+    )
 }
 
 /// Reads an array whose length is in `count`, or a single value.
-pub(crate) fn list_key<T>(kind: ValueKind<T>, count: RangeInclusive<usize>) -> ListReader<T> {
-    ListReader { kind, count }
+pub(crate) fn list_key<T>(kind: ValueKind<T>, count: RangeInclusive<usize>) -> impl KeyReader<Vec<T>> {
+    reader_of(
+        kind,
+        |section, key, kind, default: Vec<T>, about| {
+            section.list_values(key, kind, count, &default, about).unwrap_or(default)
+        },
+        |kind, values| format_list(kind, values),
+    )
 }
 
-pub(crate) struct ListReader<T> {
-    kind: ValueKind<T>,
-    count: RangeInclusive<usize>,
-}
-
-impl<T> KeyReader<Vec<T>> for ListReader<T> {
-    fn read_key_value(self, section: &mut ConfigSection<'_>, key: &str, default: Vec<T>, about: &str) -> Vec<T> {
-        section.list_values(key, self.kind, self.count, &default, about).unwrap_or(default)
-    }
-
-    fn format_value(&self, values: &Vec<T>) -> String {
-        let shown: Vec<_> = values.iter().map(|value| self.kind.format_value(value)).collect();
-        if shown.is_empty() { "none".into() } else { shown.join(", ") }
-    }
+fn format_list<T>(kind: &ValueKind<T>, values: &[T]) -> String {
+    let shown: Vec<_> = values.iter().map(|value| kind.format_value(value)).collect();
+    if shown.is_empty() { "none".into() } else { shown.join(", ") }
 }
 
 /// Reads an optional array, or a single value, as [`list_key`] does; changes show `none` for a missing one.
@@ -164,127 +177,60 @@ pub(crate) fn optional_list_key<T>(
     kind: ValueKind<T>,
     count: RangeInclusive<usize>,
     none: &'static str,
-) -> OptionalListReader<T> {
-    OptionalListReader { list: list_key(kind, count), none }
-}
-
-pub(crate) struct OptionalListReader<T> {
-    list: ListReader<T>,
-    none: &'static str,
-}
-
-impl<T> KeyReader<Option<Vec<T>>> for OptionalListReader<T> {
-    fn read_key_value(
-        self,
-        section: &mut ConfigSection<'_>,
-        key: &str,
-        _: Option<Vec<T>>,
-        about: &str,
-    ) -> Option<Vec<T>> {
-        section.optional_list_values(key, self.list.kind, self.list.count, about)
-    }
-
-    fn format_value(&self, values: &Option<Vec<T>>) -> String {
-        values.as_ref().map_or_else(|| self.none.into(), |values| self.list.format_value(values))
-    }
+) -> impl KeyReader<Option<Vec<T>>> {
+    reader_of(
+        kind,
+        |section, key, kind, _, about| section.optional_list_values(key, kind, count, about),
+        |kind, values: &Option<Vec<T>>| values.as_ref().map_or_else(|| none.into(), |values| format_list(kind, values)),
+    )
 }
 
 /// Reads an optional path, relative to the folder of the configuration file.
-pub(crate) fn file_key(kind: ValueKind<PathBuf>) -> FileReader {
-    FileReader(optional_key(kind, "none"))
-}
-
-pub(crate) struct FileReader(OptionalReader<PathBuf>);
-
-impl KeyReader<Option<PathBuf>> for FileReader {
-    fn read_key_value(
-        self,
-        section: &mut ConfigSection<'_>,
-        key: &str,
-        default: Option<PathBuf>,
-        about: &str,
-    ) -> Option<PathBuf> {
-        let path = self.0.read_key_value(section, key, default, about);
-        path.map(|path| section.base_directory().join(path))
-    }
-
-    fn format_value(&self, value: &Option<PathBuf>) -> String {
-        self.0.format_value(value)
-    }
+pub(crate) fn file_key(kind: ValueKind<PathBuf>) -> impl KeyReader<Option<PathBuf>> {
+    reader_of(
+        optional_key(kind, "none"),
+        |section, key, path, default, about| {
+            path.read_key_value(section, key, default, about).map(|path| section.base_directory().join(path))
+        },
+        |path, value| path.format_value(value),
+    )
 }
 
 /// Reads a required value; the default replaces a missing or rejected one, which is a fault.
-pub(crate) fn required_key<T>(kind: ValueKind<T>) -> RequiredReader<T> {
-    RequiredReader(kind)
-}
-
-pub(crate) struct RequiredReader<T>(ValueKind<T>);
-
-impl<T> KeyReader<T> for RequiredReader<T> {
-    fn read_key_value(self, section: &mut ConfigSection<'_>, key: &str, default: T, about: &str) -> T {
-        section.required_value(key, self.0, about).unwrap_or(default)
-    }
-
-    fn format_value(&self, value: &T) -> String {
-        self.0.format_value(value)
-    }
+pub(crate) fn required_key<T>(kind: ValueKind<T>) -> impl KeyReader<T> {
+    reader_of(
+        kind,
+        |section, key, kind, default, about| section.required_value(key, kind, about).unwrap_or(default),
+        ValueKind::format_value,
+    )
 }
 
 /// Reads a required path, relative to the folder of the configuration file.
-pub(crate) fn required_file_key(kind: ValueKind<PathBuf>) -> RequiredFileReader {
-    RequiredFileReader(kind)
-}
-
-pub(crate) struct RequiredFileReader(ValueKind<PathBuf>);
-
-impl KeyReader<PathBuf> for RequiredFileReader {
-    fn read_key_value(self, section: &mut ConfigSection<'_>, key: &str, default: PathBuf, about: &str) -> PathBuf {
-        section.required_value(key, self.0, about).map_or(default, |path| section.base_directory().join(path))
-    }
-
-    fn format_value(&self, value: &PathBuf) -> String {
-        self.0.format_value(value)
-    }
+pub(crate) fn required_file_key(kind: ValueKind<PathBuf>) -> impl KeyReader<PathBuf> {
+    reader_of(
+        kind,
+        |section, key, kind, default, about| {
+            section.required_value(key, kind, about).map_or(default, |path| section.base_directory().join(path))
+        },
+        ValueKind::format_value,
+    )
 }
 
 /// Reads a value whose default depends on other keys, so that the schema has none.
-pub(crate) fn derived_default<T>(kind: ValueKind<T>) -> DerivedDefault<T> {
-    DerivedDefault(kind)
-}
-
-pub(crate) struct DerivedDefault<T>(ValueKind<T>);
-
-impl<T> KeyReader<T> for DerivedDefault<T> {
-    fn read_key_value(self, section: &mut ConfigSection<'_>, key: &str, default: T, about: &str) -> T {
-        section.optional_value(key, self.0, about).unwrap_or(default)
-    }
-
-    fn format_value(&self, value: &T) -> String {
-        self.0.format_value(value)
-    }
+pub(crate) fn derived_default<T>(kind: ValueKind<T>) -> impl KeyReader<T> {
+    reader_of(
+        kind,
+        |section, key, kind, default, about| section.optional_value(key, kind, about).unwrap_or(default),
+        ValueKind::format_value,
+    )
 }
 
 /// Reads a key by the function `read`, with the section, the key and its description.
 pub(crate) fn custom_key<T>(
-    read: fn(&mut ConfigSection<'_>, &str, &str) -> T,
-    show: fn(&T) -> String,
-) -> SectionReader<T> {
-    SectionReader { read, show }
-}
-
-pub(crate) struct SectionReader<T> {
-    read: fn(&mut ConfigSection<'_>, &str, &str) -> T,
-    show: fn(&T) -> String,
-}
-
-impl<T> KeyReader<T> for SectionReader<T> {
-    fn read_key_value(self, section: &mut ConfigSection<'_>, key: &str, _: T, about: &str) -> T {
-        (self.read)(section, key, about)
-    }
-
-    fn format_value(&self, value: &T) -> String {
-        (self.show)(value)
-    }
+    read: impl FnOnce(&mut ConfigSection<'_>, &str, &str) -> T,
+    show: impl Fn(&T) -> String,
+) -> impl KeyReader<T> {
+    reader_of((), |section, key, (), _, about| read(section, key, about), move |(), value| show(value))
 }
 
 /// Returns a constant, or a value that a function derives from other keys after [`KeyTable::read_table`]. The row has

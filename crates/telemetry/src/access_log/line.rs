@@ -1,6 +1,6 @@
 //! Formats a line of the access log: the fields of a request, escaped so that no value ends the line.
 
-use litequic_config::AccessField;
+use litequic_config::{AccessField, AccessFormat};
 use litequic_exchange::{RecordedFacts, RequestText};
 use std::{
     fmt::Write as _,
@@ -11,43 +11,34 @@ use std::{
 /// Maximum length of a value in bytes: longer ones from a client are cut.
 pub(super) const MAX_VALUE: usize = 2048;
 
-/// Format of a line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum LineStyle {
-    /// A JSON object a line.
-    Json,
-    /// Pairs `key=value`, separated by blanks.
-    Logfmt,
-}
-
 /// Line that is being written. Keys are litequic's, values may come from a client: the output is printable ASCII
 /// without an unescaped quote in a value, so that no value ends its line or the value itself.
 pub(super) struct AccessLine<'a> {
-    style: LineStyle,
+    style: AccessFormat,
     text: &'a mut String,
     first: bool,
 }
 
 impl<'a> AccessLine<'a> {
     /// Appends a line to `text`, with the fields that `write` writes.
-    pub(super) fn append_access_line(style: LineStyle, text: &'a mut String, write: impl FnOnce(&mut Self)) {
-        if style == LineStyle::Json {
+    pub(super) fn append_access_line(style: AccessFormat, text: &'a mut String, write: impl FnOnce(&mut Self)) {
+        if style == AccessFormat::Json {
             text.push('{');
         }
         let mut line = Self { style, text, first: true };
         write(&mut line);
-        line.text.push_str(if style == LineStyle::Json { "}\n" } else { "\n" });
+        line.text.push_str(if style == AccessFormat::Json { "}\n" } else { "\n" });
     }
 
     fn write_key(&mut self, key: &str) {
         match (self.style, std::mem::take(&mut self.first)) {
-            (LineStyle::Json, true) => self.text.push('"'),
-            (LineStyle::Json, false) => self.text.push_str(",\""),
-            (LineStyle::Logfmt, true) => {}
-            (LineStyle::Logfmt, false) => self.text.push(' '),
+            (AccessFormat::Json, true) => self.text.push('"'),
+            (AccessFormat::Json, false) => self.text.push_str(",\""),
+            (AccessFormat::Logfmt, true) => {}
+            (AccessFormat::Logfmt, false) => self.text.push(' '),
         }
         self.text.push_str(key);
-        self.text.push_str(if self.style == LineStyle::Json { "\":" } else { "=" });
+        self.text.push_str(if self.style == AccessFormat::Json { "\":" } else { "=" });
     }
 
     /// Writes a text from any source; omits an empty one.
@@ -59,7 +50,7 @@ impl<'a> AccessLine<'a> {
         let is_bare = |byte: &u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\\' | b'=');
         let is_whole = value.len() <= MAX_VALUE;
         let value = value.get(..MAX_VALUE).unwrap_or(value);
-        if self.style == LineStyle::Logfmt && is_whole && value.iter().all(is_bare) {
+        if self.style == AccessFormat::Logfmt && is_whole && value.iter().all(is_bare) {
             self.text.extend(value.iter().map(|byte| char::from(*byte)));
             return;
         }
@@ -95,14 +86,14 @@ impl<'a> AccessLine<'a> {
     /// Writes a time in UTC, to the millisecond, in the format of RFC 3339.
     pub(super) fn write_time(&mut self, key: &str, value: SystemTime) {
         self.write_key(key);
-        let quote = if self.style == LineStyle::Json { "\"" } else { "" };
+        let quote = if self.style == AccessFormat::Json { "\"" } else { "" };
         let _ = write!(self.text, "{quote}{}{quote}", humantime::format_rfc3339_millis(value));
     }
 
     /// Writes a value whose text is printable ASCII without blanks.
     pub(super) fn write_plain(&mut self, key: &str, value: impl std::fmt::Display) {
         self.write_key(key);
-        let quote = if self.style == LineStyle::Json { "\"" } else { "" };
+        let quote = if self.style == AccessFormat::Json { "\"" } else { "" };
         let _ = write!(self.text, "{quote}{value}{quote}");
     }
 }

@@ -1,13 +1,13 @@
 //! The access log of the process, and the parts of its workers.
 
 use super::{
-    line::{self, LineStyle},
+    line,
     metrics::{AccessLogMetrics, WriterMetrics},
-    writer::{AccessLogWriter, LeavingWriter, LineBuffer, LineSink, LogTarget},
+    writer::{AccessLogWriter, LeavingWriter, LineBuffer, LineSink},
 };
 use arc_swap::{ArcSwapOption, Cache};
 use futures_util::future::join_all;
-use litequic_config::{self as config, AccessField, AccessFormat, AccessTarget, Fraction};
+use litequic_config::{self as config, AccessField, AccessFormat, Fraction, LogTarget};
 use litequic_exchange::{RecordListener, RecordedFacts, RequestRecorder};
 use std::{
     cell::RefCell,
@@ -21,7 +21,7 @@ use std::{
 #[error("cannot write access_log.path = \"{path}\": {source}")]
 pub struct AccessLogError {
     /// Target in the configuration.
-    path: AccessTarget,
+    path: LogTarget,
     /// Error of the system.
     source: io::Error,
 }
@@ -41,14 +41,14 @@ type CurrentLogSetting = Arc<ArcSwapOption<AccessLogSetting>>;
 struct AccessLogSetting {
     fields: Vec<AccessField>,
     sample: Fraction,
-    style: LineStyle,
+    style: AccessFormat,
     sink: LineSink,
 }
 
 /// Writer in force, and earlier ones.
 #[derive(Debug, Default)]
 struct AccessLogWriters {
-    now: Option<(AccessTarget, AccessLogWriter)>,
+    now: Option<(LogTarget, AccessLogWriter)>,
     /// Writers of earlier configurations, until workers have sent all their lines to them.
     leaving: Vec<LeavingWriter>,
 }
@@ -84,12 +84,7 @@ impl AccessLogger {
         if self.lock_writers().now.as_ref().is_some_and(|(now, _)| now == path) {
             return Ok(OpenedAccessLog(None));
         }
-        let target = match path {
-            AccessTarget::Stderr => LogTarget::Stderr,
-            AccessTarget::Stdout => LogTarget::Stdout,
-            AccessTarget::File(path) => LogTarget::File(path.clone()),
-        };
-        match AccessLogWriter::start_writer(target, Arc::clone(&self.metrics)).await {
+        match AccessLogWriter::start_writer(path.clone(), Arc::clone(&self.metrics)).await {
             Ok(log) => Ok(OpenedAccessLog(Some(log))),
             Err(source) => Err(AccessLogError { path: path.clone(), source }),
         }
@@ -111,10 +106,7 @@ impl AccessLogger {
         let setting = writers.now.as_ref().map(|(_, log)| AccessLogSetting {
             fields: config.fields.clone(),
             sample: config.sample,
-            style: match config.format {
-                AccessFormat::Json => LineStyle::Json,
-                AccessFormat::Logfmt => LineStyle::Logfmt,
-            },
+            style: config.format,
             sink: log.line_sink().clone(),
         });
         self.now.store(setting.map(Arc::new));

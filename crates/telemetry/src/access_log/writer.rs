@@ -3,11 +3,11 @@
 //! counted.
 
 use super::{
-    line::{AccessLine, LineStyle},
+    line::AccessLine,
     metrics::{AccessLogMetrics, WriterMetrics},
 };
-pub(super) use litequic_base::log_writer::LogTarget;
-use litequic_base::log_writer::{LineSender, LogPiece, StartedWriter, WriterEvents, WriterWake, line_queue};
+use litequic_base::log_writer::{LineSender, LogPiece, LogTarget, StartedWriter, WriterEvents, WriterWake, line_queue};
+use litequic_config::AccessFormat;
 use std::{
     io,
     sync::{Arc, atomic::Ordering::Relaxed},
@@ -119,7 +119,7 @@ pub(super) struct LineSink(LineSender);
 
 impl LineSink {
     /// A buffer for the lines of one worker, which counts in `metrics`.
-    pub(super) fn line_buffer(&self, style: LineStyle, metrics: Arc<AccessLogMetrics>) -> LineBuffer {
+    pub(super) fn line_buffer(&self, style: AccessFormat, metrics: Arc<AccessLogMetrics>) -> LineBuffer {
         LineBuffer { style, text: String::new(), lines: 0, writer: self.0.clone(), metrics }
     }
 
@@ -131,7 +131,7 @@ impl LineSink {
 
 /// Lines of one worker that were not sent yet.
 pub(super) struct LineBuffer {
-    style: LineStyle,
+    style: AccessFormat,
     text: String,
     /// Number of lines in `text`.
     lines: u64,

@@ -1,64 +1,37 @@
 //! Finds the first rows of a list without sorting the whole list.
 
-use std::{cmp::Reverse, collections::BinaryHeap};
+use std::{cmp::Reverse, collections::BTreeMap};
 
 /// Collection of the values with the largest keys, up to a limit.
 #[derive(Debug)]
 pub struct TopN<T> {
     limit: usize,
-    /// Heap with the smallest key on top.
-    heap: BinaryHeap<Reverse<RankedValue<T>>>,
-}
-
-#[derive(Debug)]
-struct RankedValue<T> {
-    /// Key and tie-breaker: of values with the same key, the smaller `order` is first.
-    key: (u64, Reverse<(usize, u64)>),
-    value: T,
-}
-
-impl<T> PartialEq for RankedValue<T> {
-    fn eq(&self, other: &Self) -> bool {
-        self.key == other.key
-    }
-}
-
-impl<T> Eq for RankedValue<T> {}
-
-impl<T> PartialOrd for RankedValue<T> {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl<T> Ord for RankedValue<T> {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.key.cmp(&other.key)
-    }
+    /// Values by their key and tie-breaker: of values with the same key, the smaller `order` is first.
+    values: BTreeMap<(u64, Reverse<(usize, u64)>), T>,
 }
 
 impl<T> TopN<T> {
     /// A collection of at most `limit` values.
     pub const fn new(limit: usize) -> Self {
-        Self { limit, heap: BinaryHeap::new() }
+        Self { limit, values: BTreeMap::new() }
     }
 
     /// Adds the value that `value` makes, unless `limit` values have larger keys. Of values with the same key, the
-    /// smaller `order` is first.
+    /// smaller `order`, which no two values share, is first.
     pub fn offer_value(&mut self, key: u64, order: (usize, u64), value: impl FnOnce() -> T) {
         let key = (key, Reverse(order));
-        if self.heap.len() >= self.limit {
-            if self.heap.peek().is_none_or(|Reverse(least)| least.key >= key) {
+        if self.values.len() >= self.limit {
+            if self.values.first_key_value().is_none_or(|(least, _)| *least >= key) {
                 return;
             }
-            self.heap.pop();
+            self.values.pop_first();
         }
-        self.heap.push(Reverse(RankedValue { key, value: value() }));
+        self.values.insert(key, value());
     }
 
     /// The values, the one with the largest key first.
     pub fn into_sorted(self) -> Vec<T> {
-        self.heap.into_sorted_vec().into_iter().map(|Reverse(RankedValue { value, .. })| value).collect()
+        self.values.into_values().rev().collect()
     }
 }
 

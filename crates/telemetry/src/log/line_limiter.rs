@@ -6,7 +6,7 @@ use super::{
     json::RECORD_TARGET,
     line_limits::{LineKey, LineLimits, LineVerdict, SuppressionSummary},
 };
-use litequic_base::log_writer::LineSender;
+use litequic_base::{group_digits::group_digits, log_writer::LineSender};
 use std::{
     fmt::{self, Write},
     hash::{DefaultHasher, Hash, Hasher},
@@ -185,7 +185,7 @@ fn render_summary(summary: SuppressionSummary<Box<LineDescription>>) -> Option<V
     let fields = metadata.fields();
     let message_field = fields.field("message")?;
     let seconds = time.max(Duration::from_secs(1)).as_secs();
-    let text = format!("{} more in the last {seconds} s: {message}", group_thousands(lines));
+    let text = format!("{} more in the last {seconds} s: {message}", group_digits(&lines.to_string()));
     // Fields without a value are not recorded, so any field may stand for a missing one.
     let field = |name| fields.field(name).unwrap_or_else(|| message_field.clone());
     let [origin, server, target] = [ORIGIN, SERVER, RECORD_TARGET].map(field);
@@ -208,18 +208,5 @@ fn render_summary(summary: SuppressionSummary<Box<LineDescription>>) -> Option<V
 }
 
 fn as_value(text: &String) -> &dyn Value {
-    text
-}
-
-/// Formats `number` with a comma between thousands.
-fn group_thousands(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (at, digit) in digits.char_indices() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
     text
 }

@@ -8,11 +8,11 @@ use super::metrics::ExportMetrics;
 use super::trace_setting::SpanDestination;
 use crate::{Exemplar, Exemplars};
 use bytes::Bytes;
+use futures_util::future::OptionFuture;
 use litequic_config::TraceProtocol;
 use litequic_exchange::{SpanId, TraceId};
 use std::{
     collections::VecDeque,
-    future::pending,
     pin::Pin,
     sync::{Arc, MutexGuard, PoisonError, atomic::Ordering::Relaxed},
     time::{Duration, SystemTime},
@@ -160,12 +160,12 @@ impl Exporter {
             select! {
                 biased;
                 _ = &mut stop, if !self.is_ending => self.begin_last_exports(),
-                (connection, exported) = wait_in_flight(in_flight.as_mut()) => {
+                Some((connection, exported)) = OptionFuture::from(in_flight.as_mut()) => {
                     in_flight = None;
                     self.finish_export(connection, exported);
                 }
                 Some(piece) = self.pieces.recv(), if !self.is_ending => self.batch_piece(piece),
-                () = sleep_until_some(next) => {}
+                Some(()) = OptionFuture::from(next.map(sleep_until)) => {}
             }
         }
     }
@@ -288,22 +288,6 @@ impl Exporter {
 
     fn lock_collector_state(&self) -> MutexGuard<'_, CollectorState> {
         self.collector_state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Waits for the outcome of the running export; forever if none runs.
-async fn wait_in_flight(in_flight: Option<&mut ExportInFlight>) -> (Option<CollectorConnection>, ExportOutcome) {
-    match in_flight {
-        Some(in_flight) => in_flight.await,
-        None => pending().await,
-    }
-}
-
-/// Waits until `at`; forever if it is `None`.
-async fn sleep_until_some(at: Option<Instant>) {
-    match at {
-        Some(at) => sleep_until(at).await,
-        None => pending().await,
     }
 }
 

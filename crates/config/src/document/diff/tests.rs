@@ -1,9 +1,9 @@
 use super::*;
 use crate::{
-    AccessField, AccessFormat, AccessLog, AccessTarget, AckFrequency, Admin, AmbiguousFields, Congestion,
-    ErrorStatuses, Fraction, HealthCheck, Io, Listen, LiteQuic, LogConfig, LogFormat, LogSeverity, OriginAddress,
-    OriginConfig, OriginServer, PathReading, RateLimit, RateLimitBy, Redirect, ReservedFields, RouteConfig,
-    RouteTarget, Sticky, Template, TlsVersion, VerifyMode, WorkerCount, reading::changes::shorten_list,
+    AccessField, AccessFormat, AccessLog, AckFrequency, Admin, AmbiguousFields, Congestion, ErrorStatuses, Fraction,
+    HealthCheck, Io, Listen, LiteQuic, LogConfig, LogFormat, LogSeverity, LogTarget, OriginAddress, OriginConfig,
+    OriginServer, PathReading, RateLimit, RateLimitBy, Redirect, ReservedFields, RouteConfig, RouteTarget, Sticky,
+    Template, TlsVersion, VerifyMode, WorkerCount, reading::changes::shorten_list,
 };
 use std::time::Duration;
 
@@ -261,7 +261,7 @@ fn every_change_is_listed_with_its_key() {
         (
             |config| {
                 config.access_log = AccessLog {
-                    path: Some(AccessTarget::File("/var/log/a".into())),
+                    path: Some(LogTarget::File("/var/log/a".into())),
                     format: AccessFormat::Logfmt,
                     fields: vec![AccessField::Time, AccessField::Status],
                     sample: Fraction(12_500),

@@ -4,14 +4,14 @@ use litequic_base::log_writer::LineReceiver;
 use std::time::SystemTime;
 
 /// Log whose writer is the test, and whose queue has `room` bytes.
-fn unwritten(style: LineStyle, room: usize) -> (LineBuffer, LineReceiver, Arc<AccessLogMetrics>) {
+fn unwritten(style: AccessFormat, room: usize) -> (LineBuffer, LineReceiver, Arc<AccessLogMetrics>) {
     let (writer, waiting) = line_queue(room);
     let metrics = Arc::<AccessLogMetrics>::default();
     let lines = LineSink(writer).line_buffer(style, metrics.clone());
     (lines, waiting, metrics)
 }
 
-fn written(style: LineStyle, write: impl FnOnce(&mut AccessLine<'_>)) -> String {
+fn written(style: AccessFormat, write: impl FnOnce(&mut AccessLine<'_>)) -> String {
     let (mut lines, waiting, _) = unwritten(style, MAX_ACCESS_QUEUE_BYTES);
     lines.append_line(write);
     drop(lines);
@@ -33,8 +33,8 @@ fn a_line_has_this_format() {
                 \"status\":200,\"duration\":1.000070}\n";
     let logfmt = "time=2023-11-14T22:13:20.123Z client=192.0.2.1 path=\"/a b\" origin=app status=200 \
                   duration=1.000070\n";
-    assert_eq!(written(LineStyle::Json, write), json);
-    assert_eq!(written(LineStyle::Logfmt, write), logfmt);
+    assert_eq!(written(AccessFormat::Json, write), json);
+    assert_eq!(written(AccessFormat::Logfmt, write), logfmt);
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn no_value_forges_a_line_or_another_value() {
         &long,
     ];
     for value in evil {
-        for style in [LineStyle::Json, LineStyle::Logfmt] {
+        for style in [AccessFormat::Json, AccessFormat::Logfmt] {
             let line = written(style, |line| {
                 line.write_text("path", value);
                 line.write_number("bytes", 7);
@@ -60,13 +60,13 @@ fn no_value_forges_a_line_or_another_value() {
             let body = line.trim_end_matches('\n');
             assert!(body.bytes().all(|byte| (b' '..=b'~').contains(&byte)), "{line}");
             let quoted = match style {
-                LineStyle::Json => {
+                AccessFormat::Json => {
                     let object: serde_json::Value = serde_json::from_str(body).unwrap();
                     assert_eq!(object.as_object().unwrap().len(), 2, "{line}");
                     assert_eq!(object["bytes"], 7);
                     object["path"].as_str().unwrap().to_owned()
                 }
-                LineStyle::Logfmt => {
+                AccessFormat::Logfmt => {
                     let value = body.strip_prefix("path=").unwrap().strip_suffix(" bytes=7").unwrap();
                     serde_json::from_str(value).unwrap()
                 }
@@ -82,7 +82,7 @@ fn no_value_forges_a_line_or_another_value() {
 #[test]
 fn lines_beyond_the_queue_are_dropped_and_counted() {
     let two = 2 * "{\"status\":200}\n".len();
-    let (mut lines, waiting, metrics) = unwritten(LineStyle::Json, two);
+    let (mut lines, waiting, metrics) = unwritten(AccessFormat::Json, two);
     for _ in 0..3 {
         lines.append_line(|line| line.write_number("status", 200));
         lines.append_line(|line| line.write_number("status", 200));
@@ -95,7 +95,7 @@ fn lines_beyond_the_queue_are_dropped_and_counted() {
 
 #[test]
 fn full_buffers_are_sent_without_a_flush() {
-    let (mut lines, waiting, _) = unwritten(LineStyle::Logfmt, MAX_ACCESS_QUEUE_BYTES);
+    let (mut lines, waiting, _) = unwritten(AccessFormat::Logfmt, MAX_ACCESS_QUEUE_BYTES);
     while waiting.pop_piece().is_none() {
         lines.append_line(|line| line.write_text("path", &[b'x'; 1000]));
         assert!(lines.text.len() < ACCESS_PIECE_BYTES);
@@ -109,7 +109,7 @@ async fn all_lines_reach_the_file_even_across_a_rotation() {
     std::fs::write(&path, "before\n").unwrap();
     let control = Arc::<WriterMetrics>::default();
     let log = AccessLogWriter::start_writer(LogTarget::File(path.clone()), Arc::clone(&control)).await.unwrap();
-    let mut lines = log.line_sink().line_buffer(LineStyle::Logfmt, Arc::default());
+    let mut lines = log.line_sink().line_buffer(AccessFormat::Logfmt, Arc::default());
     lines.append_line(|line| line.write_number("n", 1));
     lines.send_lines();
     while !std::fs::read_to_string(&path).unwrap().ends_with("n=1\n") {
@@ -131,7 +131,7 @@ async fn lines_that_cannot_be_written_are_counted() {
     let control = Arc::<WriterMetrics>::default();
     // Every write to `/dev/full` fails for want of space (full(4)).
     let log = AccessLogWriter::start_writer(LogTarget::File("/dev/full".into()), Arc::clone(&control)).await.unwrap();
-    let mut lines = log.line_sink().line_buffer(LineStyle::Json, Arc::default());
+    let mut lines = log.line_sink().line_buffer(AccessFormat::Json, Arc::default());
     lines.append_line(|line| line.write_number("n", 1));
     drop(lines);
     log.finish_writer().await;

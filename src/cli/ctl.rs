@@ -13,7 +13,7 @@ mod status;
 
 use super::exit::{Exit, exit_with_error, print_stdout};
 use super::run::{control_runtime, one_of_names};
-use admin_address::{AdminAddress, AdminConnection, FoundAdmin};
+use admin_address::{AdminAddress, FoundAdmin};
 use clap::{ArgAction, Args, Subcommand};
 use exchange::{AdminAnswer, NoAnswer, build_request, exchange_answer};
 use failure::CtlFailure;
@@ -573,8 +573,7 @@ async fn connect_and_exchange(
 ) -> Result<AdminAnswer, NoAnswer> {
     let request = build_request(place, request, token)?;
     match place.connect_admin().await {
-        Ok(AdminConnection::Unix(stream)) => exchange_answer(stream, request).await,
-        Ok(AdminConnection::Tcp(stream)) => exchange_answer(stream, request).await,
+        Ok(stream) => exchange_answer(stream, request).await,
         Err(error) => Err(NoAnswer::NotReached(error)),
     }
 }

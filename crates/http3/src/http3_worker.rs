@@ -282,17 +282,7 @@ impl<H> OpenConnection for Http3Connection<H> {
     }
 
     fn describe_connection(&self) -> ConnectionDescription {
-        let client = self.current_client();
-        let Client { local, server_name, identity, .. } = &*client;
-        ConnectionDescription {
-            local: *local,
-            server_name: server_name.clone(),
-            tls: identity.tls.tls_version_name(),
-            group: identity.group_name(),
-            resumed: Some(identity.resumed),
-            certificate: identity.certificate.as_ref().map(|certificate| certificate.leaf.clone()),
-            requests: self.lifecycle.accepted_requests(),
-        }
+        ConnectionDescription::of_client(&self.current_client(), self.lifecycle.accepted_requests())
     }
 
     fn quic_handle(&self) -> Option<&s2n_quic::connection::Handle> {

@@ -1,7 +1,7 @@
 //! Tests that the schema's patterns agree with the parser: a pattern accepts every valid value, and rejects what the
 //! parser rejects except for what a pattern cannot express, such as ranges.
 
-use crate::access_log::access_target_kind;
+use crate::access_log::log_target_kind;
 use crate::match_conditions::pattern_kind;
 use crate::origin::{origin_address_kind, request_target_kind, status_range_kind};
 use crate::reading::name_kinds::{
@@ -97,7 +97,7 @@ fn all_text_kinds() -> Vec<TextKind> {
             ],
         ),
         text_kind_of("page", error_page_kind(), &[]),
-        text_kind_of("access target", access_target_kind(), &[]),
+        text_kind_of("access target", log_target_kind(), &[]),
     ]
 }
 

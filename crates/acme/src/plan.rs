@@ -282,8 +282,8 @@ impl HostPlan {
         json!(self)
     }
 
-    /// Reads the result of [`HostPlan::to_json`]. Missing members read as empty, and an invalid one loses the plan, which
-    /// costs no more than an order.
+    /// Reads the result of [`HostPlan::to_json`]. Missing members read as empty, and an invalid one loses the plan,
+    /// which costs no more than an order.
     pub(super) fn from_json(json: &Json) -> Self {
         let mut plan = Self::deserialize(json).unwrap_or_default();
         if let Some(problem) = plan.attempts.as_mut().and_then(|attempts| attempts.problem.as_mut()) {

@@ -68,8 +68,9 @@ impl Confinement {
         })
     }
 
-    /// Whether the process is the machine's administrator: root with CAP_SYS_ADMIN, which mounts file systems and enters
-    /// namespaces, and which a container's root has not. An attacker who controls the process then controls the machine.
+    /// Whether the process is the machine's administrator: root with CAP_SYS_ADMIN, which mounts file systems and
+    /// enters namespaces, and which a container's root has not. An attacker who controls the process then controls the
+    /// machine.
     pub fn is_administrator(&self) -> bool {
         self.user == 0 && self.capabilities.is_some_and(|set| set.contains(CapabilitySet::SYS_ADMIN))
     }

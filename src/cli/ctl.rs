@@ -201,7 +201,7 @@ enum CertificateAction {
     /// Order the certificate of a host now, at most once in five minutes.
     Renew {
         /// A host of acme.hosts.
-        #[arg(value_parser = parse_host)]
+        #[arg(value_parser = parse_renewed_host)]
         host: String,
     },
 }
@@ -238,7 +238,7 @@ fn parse_protocol(text: &str) -> Result<&'static str, &'static str> {
     Selection::parse_http_version(text).ok_or("not one of h1, h2 and h3")
 }
 
-fn parse_host(text: &str) -> Result<String, &'static str> {
+fn parse_renewed_host(text: &str) -> Result<String, &'static str> {
     let is_host = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:*[]".contains(&byte);
     text.bytes().all(is_host).then(|| text.to_owned()).ok_or("not a host")
 }

@@ -253,7 +253,7 @@ impl<H> Http3Connection<H> {
 
     /// Counts a request that its client cancelled. Closes the connection after too many in too short a time
     /// (CVE-2023-44487: work begun and thrown away).
-    pub(super) fn count_reset(&self) {
+    pub(super) fn count_stream_reset(&self) {
         self.worker.metrics.shared.streams_reset_by_client.increment();
         // The end of a connection ends its requests, which is no flood; only then a PING fails.
         if !self.lifecycle.on_request_cancelled() && self.handle.clone().ping().is_ok() {

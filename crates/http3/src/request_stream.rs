@@ -106,7 +106,7 @@ pub(super) async fn serve_request<H: Handler>(
     match (fault, result) {
         (Some(RequestFault::Stream(ErrorCode::MessageError)), _) => metrics.malformed_requests.increment(),
         (Some(RequestFault::Cancelled), _) | (_, Err(ResponseFailure::Send(StreamSendError::Stopped))) => {
-            connection.count_reset();
+            connection.count_stream_reset();
         }
         (_, Err(ResponseFailure::Send(StreamSendError::TimedOut))) => {
             metrics.shared.timeout_send.increment();

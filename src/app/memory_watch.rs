@@ -1,6 +1,6 @@
 //! Watches the memory that the process uses, and signals a shortage to the workers.
 
-use super::{active_state::ActiveState, memory_limit::limit_from_config};
+use super::active_state::ActiveState;
 use litequic_base::{
     lifecycle::{PhaseWatch, ProcessPhase},
     timers,
@@ -32,7 +32,7 @@ pub(super) async fn watch_memory(in_force: ActiveState, gauge: MemoryGauge, watc
                 gauge.rouse_workers();
                 before = Arc::clone(&config);
             }
-            let reading = match usage.read_nearest(limit_from_config(config.limits.memory)) {
+            let reading = match usage.read_nearest(config.limits.memory) {
                 Ok(reading) => reading,
                 Err(error) => {
                     // The last step stays in force.

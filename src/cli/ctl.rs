@@ -13,7 +13,7 @@ mod status;
 
 use super::exit::{Exit, exit_with_error, print_stdout};
 use super::run::{control_runtime, one_of_names};
-use admin_address::{AdminAddress, AdminConnection, FoundAdmin};
+use admin_address::{AdminAddress, FoundAdmin};
 use clap::{ArgAction, Args, Subcommand};
 use exchange::{AdminAnswer, NoAnswer, build_request, exchange_answer};
 use failure::CtlFailure;
@@ -201,7 +201,7 @@ enum CertificateAction {
     /// Order the certificate of a host now, at most once in five minutes.
     Renew {
         /// A host of acme.hosts.
-        #[arg(value_parser = parse_host)]
+        #[arg(value_parser = parse_renewed_host)]
         host: String,
     },
 }
@@ -238,7 +238,7 @@ fn parse_protocol(text: &str) -> Result<&'static str, &'static str> {
     Selection::parse_http_version(text).ok_or("not one of h1, h2 and h3")
 }
 
-fn parse_host(text: &str) -> Result<String, &'static str> {
+fn parse_renewed_host(text: &str) -> Result<String, &'static str> {
     let is_host = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:*[]".contains(&byte);
     text.bytes().all(is_host).then(|| text.to_owned()).ok_or("not a host")
 }
@@ -573,8 +573,7 @@ async fn connect_and_exchange(
 ) -> Result<AdminAnswer, NoAnswer> {
     let request = build_request(place, request, token)?;
     match place.connect_admin().await {
-        Ok(AdminConnection::Unix(stream)) => exchange_answer(stream, request).await,
-        Ok(AdminConnection::Tcp(stream)) => exchange_answer(stream, request).await,
+        Ok(stream) => exchange_answer(stream, request).await,
         Err(error) => Err(NoAnswer::NotReached(error)),
     }
 }

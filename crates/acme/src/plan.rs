@@ -2,6 +2,7 @@
 //! in seconds since the Unix epoch, and returns the next step. Every decision is made anew from stored state, so a
 //! clock that jumps or a suspended machine affects only the next check.
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 
 const MINUTE: u64 = 60;
@@ -57,7 +58,8 @@ impl Validity {
 }
 
 /// State of a host that is stored beside its certificate.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub(super) struct HostPlan {
     /// Directory of the CA that issued the certificate.
     pub(super) directory: String,
@@ -74,7 +76,8 @@ pub(super) struct HostPlan {
 }
 
 /// An order in progress at the CA.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub(super) struct StoredOrder {
     /// Directory of the CA.
     pub(super) directory: String,
@@ -96,7 +99,8 @@ impl StoredOrder {
 }
 
 /// Attempts that failed, or whose result is unknown.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub(super) struct OrderAttempts {
     /// Time of the first attempt.
     pub(super) since: u64,
@@ -117,7 +121,8 @@ impl OrderAttempts {
 }
 
 /// Renewal information of a CA (RFC 9773).
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub(super) struct RenewalInfo {
     /// Identifier of the certificate.
     pub(super) certificate: String,
@@ -128,7 +133,8 @@ pub(super) struct RenewalInfo {
 }
 
 /// Suggested renewal window, in seconds since the Unix epoch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub(super) struct RenewalWindow {
     pub(super) start: u64,
     pub(super) end: u64,
@@ -273,63 +279,17 @@ impl HostPlan {
 
     /// Returns the plan as stored JSON.
     pub(super) fn to_json(&self) -> Json {
-        let Self { directory, order, attempts, renewal, renewed, changed } = self;
-        json!({
-            "directory": directory,
-            "renewed": renewed,
-            "changed": changed,
-            "order": order.as_ref().map(|StoredOrder { directory, url, key, resumed, record }| json!({
-                "directory": directory, "url": url, "key": key, "resumed": resumed, "record": record,
-            })),
-            "attempts": attempts.as_ref().map(|OrderAttempts { since, count, next, problem }| json!({
-                "since": since, "count": count, "next": next, "problem": problem,
-            })),
-            "renewal": renewal.as_ref().map(|RenewalInfo { certificate, window, ask }| json!({
-                "certificate": certificate,
-                "window": window.map(|RenewalWindow { start, end, chosen }| json!([start, end, chosen])),
-                "ask": ask,
-            })),
-        })
+        json!(self)
     }
 
-    /// Reads the result of [`HostPlan::to_json`]. Missing or invalid members read as empty: a lost plan costs no more
-    /// than an order.
+    /// Reads the result of [`HostPlan::to_json`]. Missing members read as empty, and an invalid one loses the plan,
+    /// which costs no more than an order.
     pub(super) fn from_json(json: &Json) -> Self {
-        let text = |json: &Json| json.as_str().unwrap_or_default().to_owned();
-        let number = |json: &Json| json.as_u64().unwrap_or_default();
-        let table = |key: &str| json.get(key).filter(|value| value.is_object());
-        let field = |table: &Json, key: &str| table.get(key).cloned().unwrap_or_default();
-        Self {
-            directory: text(&field(json, "directory")),
-            renewed: number(&field(json, "renewed")),
-            changed: number(&field(json, "changed")),
-            order: table("order").map(|order| StoredOrder {
-                directory: text(&field(order, "directory")),
-                url: text(&field(order, "url")),
-                key: text(&field(order, "key")),
-                resumed: number(&field(order, "resumed")),
-                record: match order.get("record").and_then(Json::as_array).map(Vec::as_slice) {
-                    Some([name, value]) => Some((text(name), text(value))),
-                    _ => None,
-                },
-            }),
-            attempts: table("attempts").map(|attempts| OrderAttempts {
-                since: number(&field(attempts, "since")),
-                count: number(&field(attempts, "count")),
-                next: number(&field(attempts, "next")),
-                problem: attempts.get("problem").and_then(Json::as_str).map(bounded_line),
-            }),
-            renewal: table("renewal").map(|renewal| RenewalInfo {
-                certificate: text(&field(renewal, "certificate")),
-                window: match renewal.get("window").and_then(Json::as_array).map(Vec::as_slice) {
-                    Some([start, end, chosen]) => {
-                        Some(RenewalWindow { start: number(start), end: number(end), chosen: number(chosen) })
-                    }
-                    _ => None,
-                },
-                ask: number(&field(renewal, "ask")),
-            }),
+        let mut plan = Self::deserialize(json).unwrap_or_default();
+        if let Some(problem) = plan.attempts.as_mut().and_then(|attempts| attempts.problem.as_mut()) {
+            *problem = bounded_line(problem);
         }
+        plan
     }
 }
 

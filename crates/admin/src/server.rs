@@ -26,7 +26,7 @@ use std::{
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    net::{TcpListener, TcpStream, UnixListener, UnixStream},
+    net::{TcpListener, UnixListener},
     sync::watch,
     task::{AbortHandle, Id, JoinError, JoinSet},
     time::{sleep, timeout},
@@ -156,14 +156,8 @@ impl AdminServer {
                         places.occupy_slot(Instant::now(), |activity| {
                             let asked = AdminContext { surface: self.surface, state, rate_limit: pace, activity, streams: Arc::default() };
                             let (limits, watch, is_replaced) = (self.limits, watch.clone(), is_replaced.clone());
-                            let handle = match stream {
-                                AdminStream::Tcp(stream) => {
-                                    connections.spawn(serve_admin_connection(stream, limits, asked, watch, is_replaced))
-                                }
-                                AdminStream::Unix(stream) => {
-                                    connections.spawn(serve_admin_connection(stream, limits, asked, watch, is_replaced))
-                                }
-                            };
+                            let served = serve_admin_connection(stream, limits, asked, watch, is_replaced);
+                            let handle = connections.spawn(served);
                             (handle.id(), handle)
                         });
                     }
@@ -192,23 +186,23 @@ enum AdminListener {
     Unix(UnixListener),
 }
 
-enum AdminStream {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
+/// Connection over TCP or to a Unix socket.
+trait AdminStream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> AdminStream for S {}
 
 impl AdminListener {
     /// Accepts the next connection. On a Unix socket, connections of other users are closed and counted in `refused`:
     /// the file's mode, which an operator may change, is not the only protection. Cancel safe.
-    async fn accept_trusted(&self, refused: &Counter) -> io::Result<AdminStream> {
+    async fn accept_trusted(&self, refused: &Counter) -> io::Result<Box<dyn AdminStream>> {
         let listener = match self {
-            Self::Tcp(listener) => return Ok(AdminStream::Tcp(listener.accept().await?.0)),
+            Self::Tcp(listener) => return Ok(Box::new(listener.accept().await?.0)),
             Self::Unix(listener) => listener,
         };
         loop {
             let (stream, _) = listener.accept().await?;
             match stream.peer_cred().map(|peer| peer.uid()) {
-                Ok(user) if is_trusted_user(user) => return Ok(AdminStream::Unix(stream)),
+                Ok(user) if is_trusted_user(user) => return Ok(Box::new(stream)),
                 Ok(user) => tracing::warn!(user, "closed a connection of another user to the admin socket"),
                 Err(error) => tracing::warn!(%error, "closed a connection to the admin socket: its user is unknown"),
             }
@@ -242,15 +236,13 @@ async fn wait_for_max_age(limits: AdminLimits, streams: &AtomicBool) {
 }
 
 /// Serves one connection to its end. Once the process stops or is replaced, it ends soon.
-async fn serve_admin_connection<S>(
-    stream: S,
+async fn serve_admin_connection(
+    stream: Box<dyn AdminStream>,
     limits: AdminLimits,
     asked: AdminContext,
     mut watch: PhaseWatch,
     mut is_replaced: watch::Receiver<bool>,
-) where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
+) {
     let (metrics, streams) = (Arc::clone(&asked.state.metrics), Arc::clone(&asked.streams));
     let service = service_fn(|request: hyper::Request<Incoming>| {
         let AdminContext { surface, state, rate_limit: pace, activity, streams } = asked.clone();

@@ -5,7 +5,7 @@
 //! the order in the file.
 
 use crate::reading::name_kinds::{TOKEN_PATTERN, method_kind};
-use crate::reading::rule_readers::{PRINTABLE_PATTERN, check_printable};
+use crate::reading::rule_readers::{PRINTABLE_PATTERN, check_printable, join_or};
 use crate::reading::section::ConfigSection;
 use crate::reading::table::{custom_key, keys, list_key};
 use crate::reading::value_kinds::{ValueError, ValueKind, text_kind};
@@ -194,7 +194,7 @@ fn parse_matched_field(text: &str) -> Result<HeaderName, ValueError> {
 
 /// Formats names alone: a value may be a secret.
 fn format_header_names(headers: &HeaderPatterns) -> String {
-    join_names(headers.iter().map(|(name, _)| name.as_str()))
+    join_or(headers.iter().map(|(name, _)| name), "any")
 }
 
 fn read_query_patterns(section: &mut ConfigSection<'_>, key: &str, about: &str) -> QueryPatterns {
@@ -207,12 +207,7 @@ fn read_query_patterns(section: &mut ConfigSection<'_>, key: &str, about: &str) 
 }
 
 fn format_query_names(query: &QueryPatterns) -> String {
-    join_names(query.iter().map(|(name, _)| name.as_str()))
-}
-
-fn join_names<'a>(all: impl Iterator<Item = &'a str>) -> String {
-    let all: Vec<_> = all.collect();
-    if all.is_empty() { "any".into() } else { all.join(", ") }
+    join_or(query.iter().map(|(name, _)| name), "any")
 }
 
 pub(super) fn pattern_kind() -> ValueKind<ValuePattern> {

@@ -1,8 +1,9 @@
 //! Defines `[traces]`: spans of requests, and the collector that receives them.
 
-use super::access_log::Fraction;
+use super::access_log::{Fraction, fraction_kind};
 use super::rules::HeaderRules;
 use crate::reading::name_kinds::path_kind;
+use crate::reading::rule_readers::join_or;
 use crate::reading::section::ConfigSection;
 use crate::reading::table::{KeyTable as _, custom_key, file_key, fixed_value, keys, optional_key};
 use crate::reading::value_kinds::{RawValue, ValueKind, one_of, text_kind};
@@ -36,10 +37,10 @@ keys! {
 
         /// Attributes of the resource, such as `deployment.environment.name`. `service.name` is `litequic` unless it is
         /// given, and `service.version` the program's.
-        attributes: Vec<(String, String)> = Vec::new(), custom_key(read_attributes, |all| join_shown_names(all.iter().map(|(name, _)| name)));
+        attributes: Vec<(String, String)> = Vec::new(), custom_key(read_attributes, |all| join_or(all.iter().map(|(name, _)| name), "none"));
 
         /// Fields of requests to the collector, such as `authorization`. `/config` and the log show only their names.
-        headers: Vec<(HeaderName, HeaderValue)> = Vec::new(), custom_key(read_collector_fields, |all| join_shown_names(all.iter().map(|(name, _)| name)));
+        headers: Vec<(HeaderName, HeaderValue)> = Vec::new(), custom_key(read_collector_fields, |all| join_or(all.iter().map(|(name, _)| name), "none"));
 
         /// File with the certificate authorities that sign the collector's certificate, in PEM, in place of the
         /// system's roots.
@@ -175,11 +176,6 @@ pub(super) fn read_traces(section: &mut ConfigSection<'_>) -> Traces {
     traces
 }
 
-fn join_shown_names<T: ToString>(names: impl Iterator<Item = T>) -> String {
-    let names: Vec<_> = names.map(|name| name.to_string()).collect();
-    if names.is_empty() { "none".into() } else { names.join(", ") }
-}
-
 pub(super) fn endpoint_kind() -> ValueKind<TraceEndpoint> {
     let parse = |written: String| written.parse::<TraceEndpoint>().map_err(Into::into);
     text_kind("a URL such as \"http://127.0.0.1:4318\" or \"grpc://127.0.0.1:4317\"", parse, ToString::to_string)
@@ -192,22 +188,15 @@ const MAX_ATTRIBUTE_CHARACTERS: usize = 1024;
 
 /// A share of a whole, from 0 to 1.
 fn ratio_kind() -> ValueKind<Fraction> {
+    let ValueKind { read, show, .. } = fraction_kind();
     ValueKind {
         expected: "a number from 0 to 1".into(),
         schema: json!({ "type": ["integer", "number"], "minimum": 0, "maximum": 1 }),
-        read: Box::new(|given| match given {
-            RawValue::Integer(0) => Ok(Fraction(0)),
-            RawValue::Integer(1) => Ok(Fraction::ALL),
-            RawValue::Integer(number) if number > 1 => Err("too large".into()),
-            RawValue::Integer(_) => Err("too small".into()),
-            RawValue::Float(0.0) => Ok(Fraction(0)),
-            RawValue::Float(share) => Fraction::from_share(share).ok_or_else(|| match share > 1.0 {
-                true => "too large".into(),
-                false => "too small".into(),
-            }),
-            other => Err(other.wrong_type_error()),
+        read: Box::new(move |given| match given {
+            RawValue::Integer(0) | RawValue::Float(0.0) => Ok(Fraction(0)),
+            given => read(given),
         }),
-        show: Box::new(|share| json!(f64::from(share.0) / f64::from(Fraction::ALL.0))),
+        show,
     }
 }
 

@@ -3,6 +3,7 @@
 use super::authority::Authority;
 use super::body::Body;
 use super::fields::{FieldNameRef, Fields, Span, name};
+use super::http_date::set_date;
 use super::tunnel::Upgrade;
 use http::{Method, StatusCode, request};
 
@@ -138,6 +139,16 @@ impl Response {
     /// Creates a response without fields.
     pub fn new(status: StatusCode, body: impl Into<Body>) -> Self {
         Self { status, fields: Fields::new(), body: body.into() }
+    }
+
+    /// Creates a response of a front end itself: short plain text with the reason `why`, and the value of
+    /// `Proxy-Status`.
+    pub fn with_reason(status: StatusCode, why: &str, proxy_status: &'static str) -> Self {
+        let mut response = Self::new(status, format!("{status}\n{why}\n"));
+        response.fields.append(name::CONTENT_TYPE, b"text/plain; charset=utf-8");
+        response.fields.append(name::PROXY_STATUS, proxy_status.as_bytes());
+        set_date(&mut response.fields);
+        response
     }
 }
 

@@ -188,7 +188,7 @@ async fn read_server_stream(
     while let Ok(Some(mut chunk)) = stream.receive().await {
         if kind.is_none() {
             let Some(value) = partial.read_partial(&mut chunk) else { continue };
-            let new = StreamType::from_value(value);
+            let new = StreamType::from_stream_value(value);
             open.borrow_mut().register_stream(new)?;
             kind = Some(new);
         }

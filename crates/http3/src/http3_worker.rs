@@ -253,7 +253,7 @@ impl<H> Http3Connection<H> {
 
     /// Counts a request that its client cancelled. Closes the connection after too many in too short a time
     /// (CVE-2023-44487: work begun and thrown away).
-    pub(super) fn count_reset(&self) {
+    pub(super) fn count_stream_reset(&self) {
         self.worker.metrics.shared.streams_reset_by_client.increment();
         // The end of a connection ends its requests, which is no flood; only then a PING fails.
         if !self.lifecycle.on_request_cancelled() && self.handle.clone().ping().is_ok() {
@@ -282,17 +282,7 @@ impl<H> OpenConnection for Http3Connection<H> {
     }
 
     fn describe_connection(&self) -> ConnectionDescription {
-        let client = self.current_client();
-        let Client { local, server_name, identity, .. } = &*client;
-        ConnectionDescription {
-            local: *local,
-            server_name: server_name.clone(),
-            tls: identity.tls.tls_version_name(),
-            group: identity.group_name(),
-            resumed: Some(identity.resumed),
-            certificate: identity.certificate.as_ref().map(|certificate| certificate.leaf.clone()),
-            requests: self.lifecycle.accepted_requests(),
-        }
+        ConnectionDescription::of_client(&self.current_client(), self.lifecycle.accepted_requests())
     }
 
     fn quic_handle(&self) -> Option<&s2n_quic::connection::Handle> {

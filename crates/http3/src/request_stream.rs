@@ -10,7 +10,7 @@ use super::{
     request_outcome::{RequestFault, RequestOutcome, ResponseFailure, reset_code},
     request_receiver::{RequestBody, RequestReceiver},
     response_sender::ResponseSender,
-    response_writer::{encode_header_frame, front_end_response, relay_checked_response},
+    response_writer::{encode_header_frame, relay_checked_response},
     stream_send_error::StreamSendError,
 };
 use crate::http3_metrics::Http3Metrics;
@@ -106,7 +106,7 @@ pub(super) async fn serve_request<H: Handler>(
     match (fault, result) {
         (Some(RequestFault::Stream(ErrorCode::MessageError)), _) => metrics.malformed_requests.increment(),
         (Some(RequestFault::Cancelled), _) | (_, Err(ResponseFailure::Send(StreamSendError::Stopped))) => {
-            connection.count_reset();
+            connection.count_stream_reset();
         }
         (_, Err(ResponseFailure::Send(StreamSendError::TimedOut))) => {
             metrics.shared.timeout_send.increment();
@@ -338,7 +338,7 @@ async fn answer_refused<H: Handler>(
         }
         RefusedRequest::Status(status, why, method) => {
             record.record_error("http_request_error");
-            let mut response = front_end_response(status, why, "litequic; error=http_request_error");
+            let mut response = Response::with_reason(status, why, "litequic; error=http_request_error");
             connection.handler.complete_rejection(&connection.current_client(), &mut response);
             relay_checked_response(response, &method, sender, connection, outcome, record).await
         }

@@ -12,7 +12,7 @@ use bytes::{Bytes, BytesMut};
 use http::{Method, StatusCode};
 use http_body::{Body as _, Frame};
 use litequic_base::timers::IdleTimer;
-use litequic_exchange::{Body, BodyError, Fields, Handler, RequestRecord, Response, name, set_date};
+use litequic_exchange::{Body, BodyError, Fields, Handler, RequestRecord, Response, name};
 use std::{
     cell::Cell,
     future::poll_fn,
@@ -111,7 +111,8 @@ async fn write_header_and_body<H: Handler>(
     }
     let mut writer = ResponseWriter { framing, sent: 0, sender, record };
     let short = short.unwrap_or_default();
-    let start = writer.encode_start(status, &fields, short.len() as u64, |start| concat_exact(start, &short))?;
+    // In memory of exactly its size, as a client may acknowledge it late.
+    let start = writer.encode_start(status, &fields, short.len() as u64, |start| [start, &short].concat().into())?;
     let is_last = writer.is_all_sent() && body.is_end_stream();
     if is_last {
         writer.sender.mark_last();
@@ -154,7 +155,8 @@ fn limit_response_header<H: Handler>(
         return Ok((status, fields));
     }
     let why = "the response's header is larger than the client accepts";
-    let answer = front_end_response(StatusCode::BAD_GATEWAY, why, "litequic; error=http_response_header_section_size");
+    let answer =
+        Response::with_reason(StatusCode::BAD_GATEWAY, why, "litequic; error=http_response_header_section_size");
     if !connection.accepts_section(Some(answer.status), &answer.fields) {
         return Err(ResponseFailure::Response);
     }
@@ -317,14 +319,6 @@ fn append_header_frame(status: StatusCode, fields: &Fields, out: &mut Vec<u8>) -
     message::encode_response(status, fields, out).map_err(|_| ResponseFailure::Response)
 }
 
-/// Returns `start` and `body` in memory of exactly their size, as a client may acknowledge them late.
-fn concat_exact(start: &[u8], body: &[u8]) -> Bytes {
-    let mut bytes = Vec::with_capacity(start.len() + body.len());
-    bytes.extend_from_slice(start);
-    bytes.extend_from_slice(body);
-    bytes.into()
-}
-
 /// Returns the bytes that `join` makes of those that `encode` writes.
 fn encode_and_join(
     encode: impl FnOnce(&mut Vec<u8>) -> Result<(), ResponseFailure>,
@@ -337,13 +331,4 @@ fn encode_and_join(
         HEADER_BUFFER.set(start);
     }
     bytes
-}
-
-/// Returns a response of the front end itself.
-pub(super) fn front_end_response(status: StatusCode, why: &str, proxy_status: &'static str) -> Response {
-    let mut response = Response::new(status, format!("{status}\n{why}\n"));
-    response.fields.append(name::CONTENT_TYPE, b"text/plain; charset=utf-8");
-    response.fields.append(name::PROXY_STATUS, proxy_status.as_bytes());
-    set_date(&mut response.fields);
-    response
 }

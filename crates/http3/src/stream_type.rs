@@ -21,7 +21,7 @@ pub enum StreamType {
 
 impl StreamType {
     /// Returns the type with the number `value`, which begins the stream as a [`varint`].
-    pub const fn from_value(value: u64) -> Self {
+    pub const fn from_stream_value(value: u64) -> Self {
         match value {
             0x00 => Self::Control,
             0x01 => Self::Push,
@@ -133,7 +133,7 @@ mod tests {
         for kind in [Control, Push, QpackEncoder, QpackDecoder, Unknown(0x21), Unknown(varint::MAX_VARINT)] {
             let mut out = BytesMut::new();
             kind.encode_stream_type(&mut out);
-            assert_eq!(varint::decode_varint(&out).map(|(value, _)| StreamType::from_value(value)), Some(kind));
+            assert_eq!(varint::decode_varint(&out).map(|(value, _)| StreamType::from_stream_value(value)), Some(kind));
         }
     }
 }

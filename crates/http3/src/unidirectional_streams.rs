@@ -86,7 +86,7 @@ async fn read_stream_type(stream: &mut ReceiveStream, account: &ReceiveAccount) 
     while let Ok(Some(mut chunk)) = stream.receive().await {
         account.count_taken(chunk.len() as u64);
         if let Some(value) = partial.read_partial(&mut chunk) {
-            return Some((StreamType::from_value(value), chunk));
+            return Some((StreamType::from_stream_value(value), chunk));
         }
     }
     None

@@ -32,7 +32,6 @@ pub use probe::{AddressFamily, Feature, ProbeResult, probe_kernel};
 pub use socket_group::{BindError, SocketGroup};
 pub use socket_sender::SocketSender;
 pub use steering::{Generation, Steering, SteeringMask};
-pub use sys::thread_cpu_time;
 pub use tcp_transport::tcp_transport;
 
 #[cfg(test)]

@@ -2,7 +2,6 @@
 
 use crate::tcp_metrics::TcpMetrics;
 use http::StatusCode;
-use litequic_exchange::{Response, name, set_date};
 
 /// A response in the handler's place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -72,15 +71,6 @@ impl Refusal {
         if let Some(limit) = self.limit {
             limit.count_reached(metrics);
         }
-    }
-
-    /// Returns a response of short plain text, as the HTTP/3 front end sends.
-    pub(super) fn refusal_response(&self) -> Response {
-        let mut response = Response::new(self.status, format!("{}\n{}\n", self.status, self.why));
-        response.fields.append(name::CONTENT_TYPE, b"text/plain; charset=utf-8");
-        set_date(&mut response.fields);
-        response.fields.append(name::PROXY_STATUS, b"litequic; error=http_request_error");
-        response
     }
 }
 

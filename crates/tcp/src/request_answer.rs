@@ -113,7 +113,7 @@ impl<H: Handler> TcpConnection<H> {
             Protocol::Http2 => self.tcp_metrics().tcp_refused_h2.increment(),
             Protocol::Http1 | Protocol::Http3 => self.tcp_metrics().tcp_refused_h1.increment(),
         }
-        let mut response = refusal.refusal_response();
+        let mut response = Response::with_reason(refusal.status, refusal.why, "litequic; error=http_request_error");
         self.worker.handler.complete_rejection(&self.client, &mut response);
         if self.client.protocol == Protocol::Http1 {
             response.fields.set_field(name::CONNECTION, b"close");

@@ -18,8 +18,7 @@ use litequic_base::{
     timers,
 };
 use litequic_exchange::{
-    Client, ClientTls, Fields, LastAuthority, Protocol, RecordGuard, RequestEnd, RequestRecord, priority::Priority,
-    terms::Terms,
+    Client, Fields, LastAuthority, Protocol, RecordGuard, RequestEnd, RequestRecord, priority::Priority, terms::Terms,
 };
 use litequic_resources::{receive::ReceiveAccount, send::SendBudget};
 use litequic_telemetry::clients::{ConnectionDescription, OpenConnection, TransportReport};
@@ -88,16 +87,7 @@ impl<H: 'static> OpenConnection for TcpConnection<H> {
     }
 
     fn describe_connection(&self) -> ConnectionDescription {
-        let Client { local, server_name, identity, .. } = &*self.client;
-        ConnectionDescription {
-            local: *local,
-            server_name: server_name.clone(),
-            tls: identity.tls.tls_version_name(),
-            group: identity.group_name(),
-            resumed: (identity.tls != ClientTls::Plain).then_some(identity.resumed),
-            certificate: identity.certificate.as_ref().map(|certificate| certificate.leaf.clone()),
-            requests: self.lifecycle.accepted_requests(),
-        }
+        ConnectionDescription::of_client(&self.client, self.lifecycle.accepted_requests())
     }
 }
 

@@ -143,7 +143,7 @@ metrics! {
 
 impl TcpMetrics {
     /// Counts a completed handshake by its key exchange group, one of those that `tls` offers.
-    pub fn count_group(&self, group: Option<NamedGroup>) {
+    pub fn count_tcp_group(&self, group: Option<NamedGroup>) {
         match group {
             Some(NamedGroup::X25519MLKEM768) => self.groups_tcp_x25519mlkem768.increment(),
             Some(NamedGroup::X25519) => self.groups_tcp_x25519.increment(),

@@ -75,7 +75,7 @@ async fn accept_tls_counted<H>(
     match shaken {
         Ok(Ok(shaken)) => {
             let session = shaken.0.get_ref().1;
-            metrics.count_group(session.negotiated_key_exchange_group().map(|group| group.name()));
+            metrics.count_tcp_group(session.negotiated_key_exchange_group().map(|group| group.name()));
             if shaken.1.identity.tls == ClientTls::Tls12 {
                 metrics.tcp_handshakes_tls12.increment();
             }

@@ -5,64 +5,17 @@
 use rustix::{
     fs::{StatVfsMountFlags, statvfs},
     process::{DumpableBehavior, dumpable_behavior, geteuid},
+    thread::CapabilitySet,
 };
 use std::fs;
-
-/// Names of the capabilities, by their numbers (capabilities(7)).
-const CAPABILITIES: [&str; 41] = [
-    "CAP_CHOWN",
-    "CAP_DAC_OVERRIDE",
-    "CAP_DAC_READ_SEARCH",
-    "CAP_FOWNER",
-    "CAP_FSETID",
-    "CAP_KILL",
-    "CAP_SETGID",
-    "CAP_SETUID",
-    "CAP_SETPCAP",
-    "CAP_LINUX_IMMUTABLE",
-    "CAP_NET_BIND_SERVICE",
-    "CAP_NET_BROADCAST",
-    "CAP_NET_ADMIN",
-    "CAP_NET_RAW",
-    "CAP_IPC_LOCK",
-    "CAP_IPC_OWNER",
-    "CAP_SYS_MODULE",
-    "CAP_SYS_RAWIO",
-    "CAP_SYS_CHROOT",
-    "CAP_SYS_PTRACE",
-    "CAP_SYS_PACCT",
-    "CAP_SYS_ADMIN",
-    "CAP_SYS_BOOT",
-    "CAP_SYS_NICE",
-    "CAP_SYS_RESOURCE",
-    "CAP_SYS_TIME",
-    "CAP_SYS_TTY_CONFIG",
-    "CAP_MKNOD",
-    "CAP_LEASE",
-    "CAP_AUDIT_WRITE",
-    "CAP_AUDIT_CONTROL",
-    "CAP_SETFCAP",
-    "CAP_MAC_OVERRIDE",
-    "CAP_MAC_ADMIN",
-    "CAP_SYSLOG",
-    "CAP_WAKE_ALARM",
-    "CAP_BLOCK_SUSPEND",
-    "CAP_AUDIT_READ",
-    "CAP_PERFMON",
-    "CAP_BPF",
-    "CAP_CHECKPOINT_RESTORE",
-];
-/// Bit of CAP_SYS_ADMIN, with which a process mounts file systems and enters namespaces: the machine's administrator
-/// has it, a container's root has not.
-const SYS_ADMIN: u64 = 1 << 21;
 
 /// Confinement of the process. An unreadable value is `None`: `/proc` may be hidden or missing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Confinement {
     /// Effective user ID.
     pub user: u32,
-    /// Effective capabilities, one bit each.
-    capabilities: Option<u64>,
+    /// Effective capabilities.
+    capabilities: Option<CapabilitySet>,
     /// Whether execve(2) grants no privileges (PR_SET_NO_NEW_PRIVS).
     pub no_new_privileges: Option<bool>,
     /// Mode of seccomp(2): `off`, `strict` or `filter`.
@@ -88,7 +41,9 @@ impl Confinement {
     fn parse_status(status: &str) -> Self {
         let value = |key: &str| status.lines().find_map(|line| line.strip_prefix(key)).map(str::trim);
         Self {
-            capabilities: value("CapEff:").and_then(|digits| u64::from_str_radix(digits, 16).ok()),
+            capabilities: value("CapEff:")
+                .and_then(|digits| u64::from_str_radix(digits, 16).ok())
+                .map(CapabilitySet::from_bits_retain),
             no_new_privileges: value("NoNewPrivs:").map(|set| set == "1"),
             seccomp: value("Seccomp:").and_then(|mode| match mode {
                 "0" => Some("off"),
@@ -103,10 +58,7 @@ impl Confinement {
     /// Names of the effective capabilities: `none`, `all`, a list, or `all but` and the missing ones.
     pub fn capability_names(&self) -> Option<String> {
         let set = self.capabilities?;
-        let names = |bits: u64| {
-            let all = CAPABILITIES.iter().enumerate();
-            all.filter(|(number, _)| bits >> number & 1 == 1).map(|(_, name)| *name).collect::<Vec<_>>()
-        };
+        let names = |set: CapabilitySet| set.iter_names().map(|(name, _)| format!("CAP_{name}")).collect::<Vec<_>>();
         let (held, missing) = (names(set), names(!set));
         Some(match (held.as_slice(), missing.as_slice()) {
             ([], _) => "none".into(),
@@ -116,10 +68,11 @@ impl Confinement {
         })
     }
 
-    /// Whether the process is the machine's administrator: root with CAP_SYS_ADMIN. An attacker who controls the
-    /// process then controls the machine.
+    /// Whether the process is the machine's administrator: root with CAP_SYS_ADMIN, which mounts file systems and
+    /// enters namespaces, and which a container's root has not. An attacker who controls the process then controls the
+    /// machine.
     pub fn is_administrator(&self) -> bool {
-        self.user == 0 && self.capabilities.is_some_and(|set| set & SYS_ADMIN != 0)
+        self.user == 0 && self.capabilities.is_some_and(|set| set.contains(CapabilitySet::SYS_ADMIN))
     }
 }
 

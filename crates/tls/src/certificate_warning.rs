@@ -1,10 +1,7 @@
 //! Warns about certificates that can be served but that clients will reject; only the operator knows whether this is
 //! meant. nginx and HAProxy serve them too, so that one certificate does not take down the others.
 
-use std::{
-    fmt,
-    time::{Duration, SystemTime},
-};
+use std::{fmt, time::SystemTime};
 use x509_parser::{certificate::X509Certificate, der_parser::oid::Oid, public_key::PublicKey, time::ASN1Time};
 
 /// Bits of an RSA key below which clients reject it (CA/Browser Forum's Baseline Requirements §6.1.5).
@@ -154,10 +151,5 @@ fn weak_algorithm(algorithm: &Oid<'_>) -> Option<&'static str> {
 
 /// Converts a time of a certificate or revocation list.
 pub(super) fn asn1_to_system_time(time: ASN1Time) -> SystemTime {
-    let seconds = Duration::from_secs(time.timestamp().unsigned_abs());
-    let from_epoch = match time.timestamp() >= 0 {
-        true => SystemTime::UNIX_EPOCH.checked_add(seconds),
-        false => SystemTime::UNIX_EPOCH.checked_sub(seconds),
-    };
-    from_epoch.unwrap_or(SystemTime::UNIX_EPOCH)
+    time.to_datetime().into()
 }

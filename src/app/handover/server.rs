@@ -155,7 +155,7 @@ impl HandoverServer {
     /// # Errors
     ///
     /// The error of the first group that the kernel does not steer.
-    pub(in crate::app) fn steer(&self) -> Result<(), net::BindError> {
+    pub(in crate::app) fn steer_all_groups(&self) -> Result<(), net::BindError> {
         self.groups.iter().try_for_each(|group| {
             let failed = |source| net::BindError::Steer { address: group.group_address(), source };
             group.steer(&self.steering, self.generation).map_err(failed)
@@ -350,7 +350,7 @@ impl HandoverServer {
 
     /// Steers new connections of every group to this process again.
     fn steer_back(&self) {
-        if let Err(error) = self.steer() {
+        if let Err(error) = self.steer_all_groups() {
             tracing::error!(%error, "steering to this process failed: datagrams may go to processes that ended");
         }
     }

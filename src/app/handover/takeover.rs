@@ -110,7 +110,7 @@ pub(in crate::app) async fn take_over(
     };
     match predecessor {
         None => {
-            if let Err(error) = server.steer() {
+            if let Err(error) = server.steer_all_groups() {
                 tracing::warn!(
                     %error,
                     "the kernel does not steer packets by connection ID: connections of clients that change their address will end"
@@ -122,7 +122,7 @@ pub(in crate::app) async fn take_over(
         Some(predecessor) => {
             predecessor.wait_for_go().await?;
             panic_if_requested("takeover");
-            server.steer()?;
+            server.steer_all_groups()?;
             lifecycle.advance_phase(ProcessPhase::Ready);
             predecessor.confirm_ready().await?;
             if let Err(error) = publish(&mut server) {

@@ -20,6 +20,7 @@ use std::{
     time::Duration,
 };
 use tokio::{
+    io::{AsyncRead, AsyncWrite},
     net::{TcpStream, UnixStream},
     time::timeout,
 };
@@ -80,10 +81,10 @@ impl fmt::Display for AdminAddress {
     }
 }
 
-pub(super) enum AdminConnection {
-    Unix(UnixStream),
-    Tcp(TcpStream),
-}
+/// Connection to an admin address, over TCP or to a Unix socket.
+pub(super) trait AdminStream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> AdminStream for S {}
 
 impl AdminAddress {
     /// Connects to the address.
@@ -91,10 +92,10 @@ impl AdminAddress {
     /// # Errors
     ///
     /// The kernel's, or those of a name lookup.
-    pub(super) async fn connect_admin(&self) -> io::Result<AdminConnection> {
+    pub(super) async fn connect_admin(&self) -> io::Result<Box<dyn AdminStream>> {
         match self {
-            Self::Socket(path) => UnixStream::connect(path).await.map(AdminConnection::Unix),
-            Self::Tcp(authority) => TcpStream::connect(authority).await.map(AdminConnection::Tcp),
+            Self::Socket(path) => Ok(Box::new(UnixStream::connect(path).await?)),
+            Self::Tcp(authority) => Ok(Box::new(TcpStream::connect(authority).await?)),
         }
     }
 

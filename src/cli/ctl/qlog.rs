@@ -2,7 +2,7 @@
 
 use super::{
     CtlRequest,
-    admin_address::{AdminConnection, FoundAdmin},
+    admin_address::{AdminStream, FoundAdmin},
     exchange::{NoAnswer, answered_process, build_request, connection_error},
     failure::CtlFailure,
     status::grouped_number,
@@ -21,10 +21,7 @@ use std::{
     process::ExitCode,
     time::Duration,
 };
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    time::timeout,
-};
+use tokio::time::timeout;
 
 /// Timeout of the first byte of an answer, and of the last ones after the log's time.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
@@ -49,8 +46,7 @@ pub(super) async fn record_logs(
     let asked = async {
         let request = build_request(&found.place, &CtlRequest::change("/qlog", Some(order.to_string())), token)?;
         match found.place.connect_admin().await {
-            Ok(AdminConnection::Unix(stream)) => receive_logs(stream, request, order, &mut logs).await,
-            Ok(AdminConnection::Tcp(stream)) => receive_logs(stream, request, order, &mut logs).await,
+            Ok(stream) => receive_logs(stream, request, order, &mut logs).await,
             Err(error) => Err(NoAnswer::NotReached(error)),
         }
     };
@@ -62,15 +58,12 @@ pub(super) async fn record_logs(
 }
 
 /// Sends `request`, and writes the answer to `logs`.
-async fn receive_logs<S>(
-    stream: S,
+async fn receive_logs(
+    stream: Box<dyn AdminStream>,
     request: Request<Empty<Bytes>>,
     order: &QlogOrder,
     logs: &mut QlogOutputs,
-) -> Result<Result<(), CtlFailure>, NoAnswer>
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
+) -> Result<Result<(), CtlFailure>, NoAnswer> {
     let failed = |error: hyper::Error| NoAnswer::from_hyper_error(&error);
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
     let connection = tokio::spawn(connection);

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use http::StatusCode;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use litequic_exchange::{Abort, Body, BodyError, Client, Exchange, Handler, Response};
-use litequic_net::thread_cpu_time;
 use litequic_proxy::Proxy;
+use rustix::time::{ClockId, clock_gettime};
 use std::{
     cell::RefCell,
     pin::{Pin, pin},
@@ -133,7 +133,7 @@ struct MeteredRequest {
 
 impl MeteredRequest {
     fn new(exchange: &Exchange, burst: &Rc<RefCell<RequestBurst>>, printer: Printer) -> Self {
-        burst.borrow_mut().begin_request(Instant::now(), thread_cpu_time().unwrap_or_default());
+        burst.borrow_mut().begin_request(Instant::now(), thread_cpu_time());
         let head = &exchange.request.head;
         Self {
             request: format!("{} {}", head.method, head.path_and_query()),
@@ -154,7 +154,7 @@ impl Drop for MeteredRequest {
         // The task is detached: it ends by itself, or with the worker.
         tokio::task::spawn_local(async move {
             tokio::time::sleep(BURST_GAP).await;
-            let line = burst.borrow_mut().take_summary(Instant::now(), thread_cpu_time().unwrap_or_default());
+            let line = burst.borrow_mut().take_summary(Instant::now(), thread_cpu_time());
             if let Some(line) = line {
                 printer.print_text(line);
             }
@@ -189,9 +189,28 @@ impl HttpBody for MeteredBody {
     }
 }
 
+/// CPU time that the calling thread has used in user and kernel mode. The difference of two readings is the cost of a
+/// request, if the worker served nothing else meanwhile.
+fn thread_cpu_time() -> Duration {
+    clock_gettime(ClockId::ThreadCPUTime).try_into().unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_thread_that_works_uses_cpu_time() {
+        let before = thread_cpu_time();
+        let mut n = 0_u64;
+        for _ in 0..10_000_000 {
+            if thread_cpu_time() >= before + ms(10) {
+                return;
+            }
+            n = std::hint::black_box(n.wrapping_add(1));
+        }
+        panic!("no CPU time passed");
+    }
 
     const fn ms(milliseconds: u64) -> Duration {
         Duration::from_millis(milliseconds)

@@ -4,7 +4,10 @@ use super::*;
 use crate::{AdminMetrics, CachedMetrics, Readiness};
 use litequic_base::lifecycle::Lifecycle;
 use litequic_telemetry::{Heartbeat, MetricsRegistry};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
 
 const DEADLINE: Duration = Duration::from_secs(10);
 

@@ -33,12 +33,13 @@ pub(crate) fn format_header_rules(rules: &HeaderRules) -> String {
     let removed = remove.iter().map(|name| format!("remove {name}"));
     let set = set.iter().map(|(name, _)| format!("set {name}"));
     let added = add.iter().map(|(name, _)| format!("add {name}"));
-    join_or_none(removed.chain(set).chain(added))
+    join_or(removed.chain(set).chain(added), "none")
 }
 
-fn join_or_none(all: impl Iterator<Item = String>) -> String {
-    let all: Vec<_> = all.collect();
-    if all.is_empty() { "none".into() } else { all.join(", ") }
+/// Joins `all` for lists of changes; `none` stands for an empty list.
+pub(crate) fn join_or(all: impl Iterator<Item = impl ToString>, none: &str) -> String {
+    let all: Vec<_> = all.map(|one| one.to_string()).collect();
+    if all.is_empty() { none.into() } else { all.join(", ") }
 }
 
 /// Reads the rules for the header that `who` receives.
@@ -138,7 +139,7 @@ pub(crate) fn read_error_pages(section: &mut ConfigSection<'_>, key: &str, about
 }
 
 pub(crate) fn format_error_pages(pages: &ErrorPages) -> String {
-    join_or_none(pages.iter().map(|(errors, path)| format!("{errors} {}", path.display())))
+    join_or(pages.iter().map(|(errors, path)| format!("{errors} {}", path.display())), "none")
 }
 
 pub(crate) fn error_page_kind() -> ValueKind<PathBuf> {

@@ -170,12 +170,17 @@ impl<'s> ConfigSection<'s> {
         value
     }
 
-    /// Reads the required `key`; `None` if the value is missing or rejected, which is a fault.
-    pub(crate) fn required_value<T>(&mut self, key: &str, kind: ValueKind<T>, about: &str) -> Option<T> {
+    /// Adds `key` to the required keys, and records a fault if it is missing.
+    fn require_key(&mut self, key: &str, expected: &str) {
         if !self.has_key(key) {
-            self.note_missing(key, &kind.expected);
+            self.note_missing(key, expected);
         }
         self.required.push(key.into());
+    }
+
+    /// Reads the required `key`; `None` if the value is missing or rejected, which is a fault.
+    pub(crate) fn required_value<T>(&mut self, key: &str, kind: ValueKind<T>, about: &str) -> Option<T> {
+        self.require_key(key, &kind.expected);
         self.optional_value(key, kind, about)
     }
 
@@ -210,10 +215,7 @@ impl<'s> ConfigSection<'s> {
         count: RangeInclusive<usize>,
         about: &str,
     ) -> Vec<T> {
-        if !self.has_key(key) {
-            self.note_missing(key, &kind.expected);
-        }
-        self.required.push(key.into());
+        self.require_key(key, &kind.expected);
         self.optional_list_values(key, kind, count, about).unwrap_or_default()
     }
 
@@ -242,10 +244,7 @@ impl<'s> ConfigSection<'s> {
         about: &str,
         mut read: impl FnMut(&mut ConfigSection<'s>) -> Option<T>,
     ) -> Vec<T> {
-        if !self.has_key(key) {
-            self.note_missing(key, &kind.expected);
-        }
-        self.required.push(key.into());
+        self.require_key(key, &kind.expected);
         let values = self.read_elements(key, &count, |section, path, value| {
             if !value.get_ref().is_table() {
                 return section.source.parse_value(path, value, &kind).map(T::from);

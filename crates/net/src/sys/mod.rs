@@ -3,7 +3,6 @@
 #![expect(unsafe_code, reason = "system calls; this is the one place for them")]
 
 mod control;
-mod cpu_time;
 mod int_option;
 mod mmsg;
 mod raw_address;
@@ -13,7 +12,6 @@ mod reuseport;
 mod tcp;
 mod uring;
 
-pub use cpu_time::thread_cpu_time;
 pub(super) use int_option::IntOption;
 pub(super) use mmsg::{GRO_MESSAGE_LEN, KernelMessage, PLAIN_MESSAGE_LEN, ReceiveBatch, SendBatch};
 pub(super) use readiness::register_interest;

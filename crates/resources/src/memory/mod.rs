@@ -8,4 +8,4 @@ mod usage;
 
 pub use memory_step::{MemoryStep, StepTracker};
 pub use pressure::{AwakeWorker, MEASURE_INTERVAL, MemoryGauge, MemoryPressure};
-pub use usage::{MemoryReading, MemoryUsage, ProcessMemoryLimit, installed_memory};
+pub use usage::{MemoryReading, MemoryUsage, installed_memory};

@@ -1,6 +1,7 @@
 //! Reads the memory usage of the process and its limit: from its memory cgroups (cgroups(7), of version 1 or 2), and
 //! from the configuration.
 
+use litequic_config::MemoryLimit;
 use procfs_core::{FromBufRead, ProcessCGroup, ProcessCGroups, process::MountInfo, process::MountInfos};
 use std::{
     fs::{self, File},
@@ -22,17 +23,6 @@ const MIN_STAT_PERCENT: u64 = 80;
 const OWN_SHARE_DIVISOR: u64 = 4;
 /// Maximum number of bytes that are read of a file of the kernel; `memory.stat` has some 2 KiB.
 const MAX_KERNEL_FILE_BYTES: u64 = 16 * 1024;
-
-/// Limit of the process's memory, as configured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ProcessMemoryLimit {
-    /// The limits of the process's memory cgroup and of the groups above.
-    Cgroup,
-    /// The limits of the cgroups, and this number of bytes in RAM without the pages of files.
-    Bytes(u64),
-    /// No limit.
-    None,
-}
 
 /// Usage and limit of memory, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -94,16 +84,14 @@ impl MemoryUsage {
     /// # Errors
     ///
     /// The usage of the process or of a cgroup cannot be read.
-    pub fn read_nearest(&self, configured: ProcessMemoryLimit) -> io::Result<Option<MemoryReading>> {
-        if configured == ProcessMemoryLimit::None
-            || (configured == ProcessMemoryLimit::Cgroup && self.groups.is_empty())
-        {
+    pub fn read_nearest(&self, configured: MemoryLimit) -> io::Result<Option<MemoryReading>> {
+        if configured == MemoryLimit::None || (configured == MemoryLimit::Cgroup && self.groups.is_empty()) {
             return Ok(None);
         }
         let own = self.anonymous_bytes()?;
         let mut nearest = match configured {
-            ProcessMemoryLimit::Bytes(limit) => Some(MemoryReading { used: own, limit }),
-            ProcessMemoryLimit::Cgroup | ProcessMemoryLimit::None => None,
+            MemoryLimit::Bytes(limit) => Some(MemoryReading { used: own, limit }),
+            MemoryLimit::Cgroup | MemoryLimit::None => None,
         };
         for group in &self.groups {
             let reading = group.read_cgroup()?.filter(|reading| own >= reading.limit / OWN_SHARE_DIVISOR);
@@ -114,11 +102,11 @@ impl MemoryUsage {
 
     /// The smallest of the `configured` limit and the cgroups' limits, in bytes, however much of it is used. `None`
     /// without a limit.
-    pub fn smallest_limit(&self, configured: ProcessMemoryLimit) -> Option<u64> {
+    pub fn smallest_limit(&self, configured: MemoryLimit) -> Option<u64> {
         let own = match configured {
-            ProcessMemoryLimit::None => return None,
-            ProcessMemoryLimit::Bytes(limit) => Some(limit),
-            ProcessMemoryLimit::Cgroup => None,
+            MemoryLimit::None => return None,
+            MemoryLimit::Bytes(limit) => Some(limit),
+            MemoryLimit::Cgroup => None,
         };
         // A cgroup that cannot be read is skipped.
         let of_groups =
@@ -253,12 +241,12 @@ mod tests {
             Self(root)
         }
 
-        fn read(&self, configured: ProcessMemoryLimit) -> Option<(u64, u64)> {
+        fn read(&self, configured: MemoryLimit) -> Option<(u64, u64)> {
             let usage = MemoryUsage { page: 4_096, ..MemoryUsage::open_files_under(&self.0) };
             usage.read_nearest(configured).unwrap().map(|found| (found.used, found.limit))
         }
 
-        fn limit(&self, configured: ProcessMemoryLimit) -> Option<u64> {
+        fn limit(&self, configured: MemoryLimit) -> Option<u64> {
             MemoryUsage::open_files_under(&self.0).smallest_limit(configured)
         }
     }
@@ -290,7 +278,7 @@ mod tests {
                 ),
             ],
         );
-        assert_eq!(machine.read(ProcessMemoryLimit::Cgroup), Some((100_000_000, 134_217_728)));
+        assert_eq!(machine.read(MemoryLimit::Cgroup), Some((100_000_000, 134_217_728)));
     }
 
     #[test]
@@ -305,14 +293,14 @@ mod tests {
                 ("sys/fs/cgroup/memory/memory.usage_in_bytes", "120000000\n"),
             ],
         );
-        assert_eq!(machine.read(ProcessMemoryLimit::Cgroup), None);
+        assert_eq!(machine.read(MemoryLimit::Cgroup), None);
         assert_eq!(
-            machine.read(ProcessMemoryLimit::Bytes(50_000_000)),
+            machine.read(MemoryLimit::Bytes(50_000_000)),
             Some((4_096_000, 50_000_000)),
             "the one that is configured"
         );
-        assert_eq!(machine.read(ProcessMemoryLimit::None), None);
-        assert_eq!(machine.limit(ProcessMemoryLimit::Cgroup), None);
+        assert_eq!(machine.read(MemoryLimit::None), None);
+        assert_eq!(machine.limit(MemoryLimit::Cgroup), None);
     }
 
     #[test]
@@ -336,13 +324,13 @@ mod tests {
                 ("sys/fs/cgroup/kubepods/memory.current", "500000000\n"),
             ],
         );
-        assert_eq!(machine.read(ProcessMemoryLimit::Cgroup), Some((80_000_000, 90_000_000)));
-        assert_eq!(machine.read(ProcessMemoryLimit::Bytes(82_000_000)), Some((81_920_000, 82_000_000)), "nearer");
-        assert_eq!(machine.read(ProcessMemoryLimit::None), None);
-        assert_eq!(machine.limit(ProcessMemoryLimit::Cgroup), Some(90_000_000));
-        assert_eq!(machine.limit(ProcessMemoryLimit::Bytes(95_000_000)), Some(90_000_000));
-        assert_eq!(machine.limit(ProcessMemoryLimit::Bytes(82_000_000)), Some(82_000_000));
-        assert_eq!(machine.limit(ProcessMemoryLimit::None), None);
+        assert_eq!(machine.read(MemoryLimit::Cgroup), Some((80_000_000, 90_000_000)));
+        assert_eq!(machine.read(MemoryLimit::Bytes(82_000_000)), Some((81_920_000, 82_000_000)), "nearer");
+        assert_eq!(machine.read(MemoryLimit::None), None);
+        assert_eq!(machine.limit(MemoryLimit::Cgroup), Some(90_000_000));
+        assert_eq!(machine.limit(MemoryLimit::Bytes(95_000_000)), Some(90_000_000));
+        assert_eq!(machine.limit(MemoryLimit::Bytes(82_000_000)), Some(82_000_000));
+        assert_eq!(machine.limit(MemoryLimit::None), None);
     }
 
     #[test]
@@ -357,7 +345,7 @@ mod tests {
                     ("sys/fs/cgroup/memory.current", "10\n"),
                 ],
             );
-            assert_eq!(machine.read(ProcessMemoryLimit::Cgroup), Some((10, 1_000)), "{path}");
+            assert_eq!(machine.read(MemoryLimit::Cgroup), Some((10, 1_000)), "{path}");
         }
     }
 
@@ -378,7 +366,7 @@ mod tests {
             ),
         ] {
             let machine = Machine::new(name, files);
-            assert_eq!(machine.read(ProcessMemoryLimit::Cgroup), None, "{name}");
+            assert_eq!(machine.read(MemoryLimit::Cgroup), None, "{name}");
         }
     }
 
@@ -395,7 +383,7 @@ mod tests {
                     ("sys/fs/cgroup/memory.current", "99000000\n"),
                 ],
             );
-            assert_eq!(machine.read(ProcessMemoryLimit::Cgroup), limit);
+            assert_eq!(machine.read(MemoryLimit::Cgroup), limit);
         }
     }
 
@@ -411,11 +399,11 @@ mod tests {
             ],
         );
         let usage = MemoryUsage::open_files_under(&machine.0);
-        assert!(usage.read_nearest(ProcessMemoryLimit::Cgroup).is_err());
-        assert_eq!(usage.read_nearest(ProcessMemoryLimit::None).unwrap(), None);
+        assert!(usage.read_nearest(MemoryLimit::Cgroup).is_err());
+        assert_eq!(usage.read_nearest(MemoryLimit::None).unwrap(), None);
         fs::write(machine.0.join("sys/fs/cgroup/memory.current"), "10\n").unwrap();
         assert_eq!(
-            usage.read_nearest(ProcessMemoryLimit::Cgroup).unwrap(),
+            usage.read_nearest(MemoryLimit::Cgroup).unwrap(),
             Some(MemoryReading { used: 10, limit: 1_000 }),
             "a file stays open"
         );
@@ -426,7 +414,7 @@ mod tests {
         const HELD: usize = 8 << 20;
         let held = std::hint::black_box(vec![1_u8; HELD]);
         let usage = MemoryUsage::open_own_files();
-        let reading = usage.read_nearest(ProcessMemoryLimit::Bytes(u64::MAX / 2_000)).unwrap().unwrap();
+        let reading = usage.read_nearest(MemoryLimit::Bytes(u64::MAX / 2_000)).unwrap().unwrap();
         assert!(reading.used >= HELD as u64, "{reading:?}");
         drop(held);
     }

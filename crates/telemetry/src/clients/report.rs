@@ -1,6 +1,7 @@
 //! Reports of open connections.
 
 use super::{list_order::ListOrder, selector::ConnectionName};
+use litequic_exchange::{Client, ClientTls};
 use s2n_quic::connection::Handle;
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -59,6 +60,22 @@ pub struct ConnectionDescription {
     pub certificate: Option<String>,
     /// Number of requests so far.
     pub requests: u64,
+}
+
+impl ConnectionDescription {
+    /// Describes the connection of `client`, which has had `requests` so far.
+    pub fn of_client(client: &Client, requests: u64) -> Self {
+        let Client { local, server_name, identity, .. } = client;
+        Self {
+            local: *local,
+            server_name: server_name.clone(),
+            tls: identity.tls.tls_version_name(),
+            group: identity.group_name(),
+            resumed: (identity.tls != ClientTls::Plain).then_some(identity.resumed),
+            certificate: identity.certificate.as_ref().map(|certificate| certificate.leaf.clone()),
+            requests,
+        }
+    }
 }
 
 /// Row of a list of connections.

@@ -47,26 +47,11 @@ pub(super) struct SpanPiece {
     pub(super) exemplars: Vec<PendingExemplar>,
 }
 
-/// Histogram whose buckets have exemplars.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ExemplarHistogram {
-    Request,
-    Origin,
-}
-
-impl ExemplarHistogram {
-    const fn histogram_name(self) -> &'static str {
-        match self {
-            Self::Request => "request_duration_seconds",
-            Self::Origin => "origin_duration_seconds",
-        }
-    }
-}
-
 /// Sampled request that may become the exemplar of a bucket.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PendingExemplar {
-    pub(super) histogram: ExemplarHistogram,
+    /// Family of the histogram.
+    pub(super) histogram: &'static str,
     pub(super) bucket: usize,
     pub(super) took: Duration,
     pub(super) trace_id: TraceId,
@@ -185,13 +170,10 @@ impl Exporter {
     fn batch_piece(&mut self, piece: SpanPiece) {
         let SpanPiece { destination, spans, count, exemplars: noted } = piece;
         let at = SystemTime::now();
-        for PendingExemplar { histogram: timed, bucket, took, trace_id, span_id } in noted {
+        for PendingExemplar { histogram, bucket, took, trace_id, span_id } in noted {
             let (trace_id, span_id) = (trace_id.to_string(), span_id.to_string());
-            self.exemplars.set_exemplar(
-                timed.histogram_name(),
-                bucket,
-                Exemplar { seconds: took.as_secs_f64(), at, trace_id, span_id },
-            );
+            let exemplar = Exemplar { seconds: took.as_secs_f64(), at, trace_id, span_id };
+            self.exemplars.set_exemplar(histogram, bucket, exemplar);
         }
         let fits = |batch: &&mut SpanBatch| {
             Arc::ptr_eq(&batch.destination, &destination) && batch.bytes.saturating_add(spans.len()) <= MAX_BATCH_BYTES

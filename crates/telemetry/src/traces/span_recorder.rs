@@ -2,7 +2,7 @@
 //! the exporter.
 
 use super::{
-    exporter::{ExemplarHistogram, MAX_WAITING_BYTES, PendingExemplar, SpanPiece, SpanQueue},
+    exporter::{MAX_WAITING_BYTES, PendingExemplar, SpanPiece, SpanQueue},
     metrics::SpanMetrics,
     sampler,
     span::{self, EndedRequest},
@@ -155,9 +155,9 @@ impl UnsentSpans {
             self.spans = last;
         }
         self.count = self.count.saturating_add(count);
-        self.note_exemplar(ExemplarHistogram::Request, took, trace, trace.span_id);
+        self.note_exemplar("request_duration_seconds", took, trace, trace.span_id);
         if let (Some(origin_time), Some(attempt)) = (facts.origin_time, trace.attempts.last()) {
-            self.note_exemplar(ExemplarHistogram::Origin, origin_time, trace, attempt.span_id);
+            self.note_exemplar("origin_duration_seconds", origin_time, trace, attempt.span_id);
         }
         if self.spans.len() >= PIECE_BYTES {
             self.send_spans(queue, metrics);
@@ -165,10 +165,10 @@ impl UnsentSpans {
     }
 
     /// Keeps the newest request of each bucket of a histogram.
-    fn note_exemplar(&mut self, timed: ExemplarHistogram, took: Duration, trace: &RequestTrace, span_id: SpanId) {
+    fn note_exemplar(&mut self, histogram: &'static str, took: Duration, trace: &RequestTrace, span_id: SpanId) {
         let bucket = Histogram::bucket_index(took);
-        let noted = PendingExemplar { histogram: timed, bucket, took, trace_id: trace.trace_id, span_id };
-        match self.exemplars.iter_mut().find(|one| (one.histogram, one.bucket) == (timed, bucket)) {
+        let noted = PendingExemplar { histogram, bucket, took, trace_id: trace.trace_id, span_id };
+        match self.exemplars.iter_mut().find(|one| (one.histogram, one.bucket) == (histogram, bucket)) {
             Some(before) => *before = noted,
             None => self.exemplars.push(noted),
         }

@@ -160,7 +160,7 @@ impl<'a> Attempts<'a> {
             deadline: Deadline::earlier_of(
                 Instant::now(),
                 sending.timeouts.request,
-                sending.call.and_then(|call| call.timeout),
+                sending.call.and_then(StreamingCall::call_timeout),
             ),
             call: sending.call,
             rules: sending.rules,
@@ -359,7 +359,7 @@ impl<'a> Attempts<'a> {
         }
         if matches!(cause, SendFailure::Stream(StreamFailure::Reset(_)))
             && let (Some(call), Some(deadline)) = (self.call, self.deadline)
-            && call.timeout.is_some()
+            && call.call_timeout().is_some()
             && deadline.ends_at() <= Instant::now() + grpc::DEADLINE_MARGIN
         {
             // The server knows the client's deadline too, and has ended the call.

@@ -18,8 +18,8 @@ pub(crate) const DEADLINE_MARGIN: Duration = Duration::from_secs(1);
 pub(crate) struct StreamingCall {
     /// Whether the call is gRPC's, whose status is in trailers, rather than Connect's.
     pub(crate) is_grpc: bool,
-    /// Time until litequic ends the call, by the client's deadline.
-    pub(crate) timeout: Option<Duration>,
+    /// Milliseconds until litequic ends the call, by the client's deadline. A number, as it lies in each request.
+    timeout_ms: Option<u32>,
 }
 
 impl StreamingCall {
@@ -37,10 +37,16 @@ impl StreamingCall {
         let is_grpc = after(GRPC_TYPE).is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';' | b' ')));
         if is_grpc {
             let timeout = head.fields.get(name::GRPC_TIMEOUT).and_then(parse_grpc_timeout);
-            let timeout = timeout.map(|timeout| timeout.saturating_add(DEADLINE_MARGIN));
-            return (protocol != Protocol::Http1).then_some(Self { is_grpc, timeout });
+            let timeout_ms = timeout
+                .map(|timeout| u32::try_from(timeout.saturating_add(DEADLINE_MARGIN).as_millis()).unwrap_or(u32::MAX));
+            return (protocol != Protocol::Http1).then_some(Self { is_grpc, timeout_ms });
         }
-        after(CONNECT_TYPE).map(|_| Self { is_grpc, timeout: None })
+        after(CONNECT_TYPE).map(|_| Self { is_grpc, timeout_ms: None })
+    }
+
+    /// Time until litequic ends the call, by the client's deadline.
+    pub(crate) fn call_timeout(self) -> Option<Duration> {
+        self.timeout_ms.map(|ms| Duration::from_millis(ms.into()))
     }
 }
 
@@ -170,7 +176,7 @@ mod tests {
             ("1s", None),
         ] {
             let call = classified(Method::POST, "application/grpc", value, Protocol::Http3).unwrap();
-            assert_eq!(call.timeout.map(|timeout| timeout.as_millis()), millis, "{value}");
+            assert_eq!(call.call_timeout().map(|timeout| timeout.as_millis()), millis, "{value}");
         }
     }
 

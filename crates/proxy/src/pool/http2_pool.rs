@@ -3,7 +3,7 @@
 
 use super::deadline::Deadline;
 use super::pool_resources::PoolResources;
-use super::server_pool::ServerPool;
+use super::server_pool::{ConnectionNeeds, PooledConnection, ServerPool, SlotGuard};
 use crate::answer::Error;
 use crate::connection::{Http2Connection, OriginStream, ProxiedClient};
 use litequic_base::timers::{DeadlineTimer, timeout_at, turn_time};
@@ -55,13 +55,6 @@ struct Dial {
     outcome: watch::Receiver<Option<Result<(), Error>>>,
 }
 
-/// Requirements of a request for a stream.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct StreamNeeds {
-    pub(super) proxied: Option<ProxiedClient>,
-    pub(super) has_body: bool,
-}
-
 impl Http2Pool {
     pub(super) fn new() -> Self {
         Self { entries: RefCell::default(), dials: RefCell::default(), room: Notify::new() }
@@ -81,7 +74,7 @@ impl Http2Pool {
     /// each address gets its share.
     fn choose_connection(
         &self,
-        needs: StreamNeeds,
+        needs: ConnectionNeeds,
         addresses: usize,
         origin: &OriginConfig,
         now: Instant,
@@ -158,13 +151,8 @@ impl Http2Pool {
 impl ServerPool {
     /// Finds a connection for a request without a wait, to a server with this number of `addresses`; `None` if another
     /// one must be opened.
-    pub(super) fn find_http2_stream(
-        &self,
-        http2: &Http2Pool,
-        needs: StreamNeeds,
-        addresses: usize,
-    ) -> Option<OriginStream> {
-        let connection = http2.choose_connection(needs, addresses, &self.origin, turn_time())?;
+    pub(super) fn find_http2_stream(&self, needs: ConnectionNeeds, addresses: usize) -> Option<OriginStream> {
+        let connection = self.http2.as_ref()?.choose_connection(needs, addresses, &self.origin, turn_time())?;
         Some(OriginStream::new(&connection))
     }
 
@@ -172,16 +160,17 @@ impl ServerPool {
     /// `timeouts.connect`, or for the end of another request, within `timeouts.queue`.
     pub(super) async fn wait_for_http2_stream(
         self: &Rc<Self>,
-        http2: &Http2Pool,
-        needs: StreamNeeds,
+        in_use: SlotGuard,
+        needs: ConnectionNeeds,
         timeouts: &Timeouts,
         deadline: Option<Deadline>,
-    ) -> Result<OriginStream, Error> {
+    ) -> Result<PooledConnection, Error> {
+        let http2 = self.http2.as_ref().ok_or(Error::Connect)?;
         let began = Instant::now();
         let limit = |time: Duration| began + deadline.map_or(time, |deadline| deadline.cap_to_deadline(time, began));
-        loop {
-            if let Some(stream) = self.find_http2_stream(http2, needs, self.connector.address_count()) {
-                return Ok(stream);
+        let stream = loop {
+            if let Some(stream) = self.find_http2_stream(needs, self.connector.address_count()) {
+                break stream;
             }
             let Some(mut outcome) = self.join_dial(http2, needs.proxied, timeouts) else {
                 let room = timeout_at(limit(timeouts.queue), http2.room.notified()).await;
@@ -189,21 +178,17 @@ impl ServerPool {
                 continue;
             };
             let dialed = timeout_at(limit(timeouts.connect.max(timeouts.queue)), outcome.wait_for(Option::is_some));
-            match dialed.await {
-                Ok(Ok(outcome)) => {
-                    let outcome = outcome.unwrap_or(Err(Error::Connect));
-                    // One address of several may be down.
-                    let stream = || self.find_http2_stream(http2, needs, 1);
-                    match outcome.err().map(|error| stream().ok_or(error)) {
-                        Some(stream) => return stream,
-                        None => continue,
-                    }
-                }
-                // The attempt has ended with its pool.
-                Ok(Err(_)) => return Err(Error::Connect),
+            let dialed = match dialed.await {
+                // The attempt may have ended with its pool.
+                Ok(dialed) => dialed.map_or(Err(Error::Connect), |outcome| outcome.unwrap_or(Ok(()))),
                 Err(_) => return Err(self.queue_timeout_error(deadline)),
+            };
+            if let Err(error) = dialed {
+                // One address of several may be down.
+                break self.find_http2_stream(needs, 1).ok_or(error)?;
             }
-        }
+        };
+        Ok(PooledConnection::from_stream(stream, in_use))
     }
 
     /// The attempt to open a connection for `proxied`, which begins unless there is one; `None` if all connections are

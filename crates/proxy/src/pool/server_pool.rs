@@ -5,7 +5,7 @@
 //! connection is used for that client only.
 
 use super::deadline::{Deadline, PassedDeadline};
-use super::http2_pool::{Http2Pool, StreamNeeds};
+use super::http2_pool::Http2Pool;
 use super::pool_resources::{IdleConnections, IdleCount, PoolResources, SpoolBudget};
 use crate::address::Blame;
 use crate::answer::Error;
@@ -392,13 +392,11 @@ impl ServerPool {
             // Boxed, as is a connection attempt: most requests do neither, and a future that is moved is moved whole.
             None => Box::pin(self.wait_for_slot(source, timeouts, deadline)).await?,
         };
-        if let Some(http2) = self.http2.as_ref().filter(|_| !needs.switches) {
-            let stream_needs = StreamNeeds { proxied: needs.proxied, has_body: needs.has_body };
-            let stream = match self.find_http2_stream(http2, stream_needs, self.connector.address_count()) {
-                Some(stream) => stream,
-                None => Box::pin(self.wait_for_http2_stream(http2, stream_needs, timeouts, deadline)).await?,
+        if self.http2.is_some() && !needs.switches {
+            return match self.find_http2_stream(needs, self.connector.address_count()) {
+                Some(stream) => Ok(PooledConnection::from_stream(stream, turn.in_use)),
+                None => Box::pin(self.wait_for_http2_stream(turn.in_use, needs, timeouts, deadline)).await,
             };
-            return Ok(PooledConnection::from_stream(stream, turn.in_use));
         }
         match self.reuse_connection(turn, needs, source.source_connection()) {
             Ok(connection) => Ok(connection),
@@ -971,7 +969,7 @@ impl PooledConnection {
         Self { sending: None, carrier: Carrier::Http1(connection), in_use, reused, received_before }
     }
 
-    fn from_stream(stream: OriginStream, in_use: SlotGuard) -> Self {
+    pub(super) fn from_stream(stream: OriginStream, in_use: SlotGuard) -> Self {
         let reused = stream.is_reused();
         Self { sending: None, carrier: Carrier::Http2(Rc::new(stream)), in_use, reused, received_before: 0 }
     }

@@ -111,7 +111,7 @@ struct Attempts<'a> {
     method: Method,
     upload: Option<Rc<Upload>>,
     interims: InterimForwarder<'a>,
-    proxied: Option<ProxiedClient>,
+    needs: ConnectionNeeds,
     source: ClientSource,
     record: &'a RequestRecord,
     traced: &'a RequestRecord,
@@ -125,10 +125,6 @@ struct Attempts<'a> {
     /// Server on which the client is to stay.
     affinity: Affinity,
     tried: ServerSet,
-    /// Whether the next attempt is sent over a new connection.
-    fresh: bool,
-    /// Whether the request has no body and an idempotent method (RFC 9110 §9.2.2).
-    is_repeatable: bool,
 }
 
 const _: () = assert!(size_of::<Attempts<'static>>() <= 416);
@@ -145,13 +141,21 @@ impl<'a> Attempts<'a> {
             upload.set_streaming();
         }
         origin.budget.borrow_mut().earn_share();
-        let is_repeatable = upload.is_none() && retry::is_idempotent(&sending.head.method);
+        // Another request may be sent again, if its connection turns out to be closed.
+        let quiet = upload.is_some() || !retry::is_idempotent(&sending.head.method);
+        let needs = ConnectionNeeds {
+            fresh: false,
+            quiet,
+            proxied: origin.config.proxy_protocol.then(|| ProxiedClient::from_client(sending.client)),
+            has_body: upload.is_some(),
+            switches: sending.switch.is_some(),
+        };
         Self {
             origin,
             method: sending.head.method.clone(),
             interims: InterimForwarder::new(sending.head, upload.is_some(), sending.interim, &origin.metrics),
             upload,
-            proxied: origin.config.proxy_protocol.then(|| ProxiedClient::from_client(sending.client)),
+            needs,
             source: sending.source,
             record: sending.record,
             traced: sending.traced,
@@ -167,8 +171,6 @@ impl<'a> Attempts<'a> {
             switch: sending.switch,
             affinity: sending.affinity,
             tried: ServerSet::default(),
-            fresh: false,
-            is_repeatable,
         }
     }
 
@@ -208,14 +210,7 @@ impl<'a> Attempts<'a> {
         let server = ticket.chosen_server();
         self.record.update_facts(|facts| facts.server = Some(Arc::clone(&server.name)));
         self.traceparent = self.traced.begin_attempt(&self.origin.name, &server.name, number);
-        let needs = ConnectionNeeds {
-            fresh: self.fresh,
-            quiet: !self.is_repeatable,
-            proxied: self.proxied,
-            has_body: self.upload.is_some(),
-            switches: self.switch.is_some(),
-        };
-        let connection = server.pool.acquire(needs, self.source, self.timeouts, self.deadline).await;
+        let connection = server.pool.acquire(&self.needs, self.source, self.timeouts, self.deadline).await;
         let error = match connection {
             Ok(connection) => {
                 ticket.set_address(connection.server_address());
@@ -236,7 +231,7 @@ impl<'a> Attempts<'a> {
             && (full || self.origin.may_retry())
         {
             tracing::debug!(%error, "sending a request to another server");
-            self.fresh = number + 1 == retry::MAX_RETRIES;
+            self.needs.fresh = number + 1 == retry::MAX_RETRIES;
             return Ok(None);
         }
         Err(error.into())
@@ -332,9 +327,9 @@ impl<'a> Attempts<'a> {
     /// that this costs nothing of the retry budget.
     fn retry_after_stale(&mut self, number: u32, fresh: bool, ticket: &Ticket) {
         self.origin.metrics.origin_retries.increment();
-        self.fresh = fresh;
+        self.needs.fresh = fresh;
         if number == 0 && self.affinity.prefers_server(ticket.number) {
-            (self.tried, self.fresh) = (ServerSet::default(), true);
+            (self.tried, self.needs.fresh) = (ServerSet::default(), true);
         } else if !self.origin.has_healthy_untried(self.tried) {
             self.tried = ServerSet::default();
         }
@@ -383,7 +378,7 @@ impl<'a> Attempts<'a> {
             }
             RetryDecision::Again { fresh } if self.origin.may_retry() => {
                 tracing::debug!(error = %cause, "sending a request again");
-                self.fresh = fresh;
+                self.needs.fresh = fresh;
                 Ok(())
             }
             _ => {

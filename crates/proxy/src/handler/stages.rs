@@ -46,6 +46,7 @@ impl Handler for Proxy {
             // The request's ID, which a new trace has as its own, must be known before.
             record.decide_propagation();
             let call = StreamingCall::classify_call(&head, client.protocol);
+            let is_grpc = call.is_some_and(|call| call.is_grpc);
             let chosen = local.routing.find_route(&head);
             let route = chosen.ok().flatten();
             let counters = route.and_then(|route| local.routes.get(route.number));
@@ -86,7 +87,7 @@ impl Handler for Proxy {
                 Ok(response) => response,
                 Err(ForwardFailure::Answer(error)) => {
                     let mut response = answer_error(error, &local, route, ruled, id, &head, &record);
-                    if call.is_some_and(|call| call.is_grpc) {
+                    if is_grpc {
                         grpc::replace_error_response(&mut response, error);
                     }
                     response
@@ -101,7 +102,7 @@ impl Handler for Proxy {
             if let Some((rules, variables)) = ruled {
                 rules.response.change_fields(&mut response.fields, variables);
             }
-            if call.is_some_and(|call| call.is_grpc) {
+            if is_grpc {
                 self.metrics.record_grpc_status(&response.fields, &record);
             }
             Ok(match counters {

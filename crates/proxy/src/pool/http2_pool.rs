@@ -74,7 +74,7 @@ impl Http2Pool {
     /// each address gets its share.
     fn choose_connection(
         &self,
-        needs: ConnectionNeeds,
+        needs: &ConnectionNeeds,
         addresses: usize,
         origin: &OriginConfig,
         now: Instant,
@@ -151,7 +151,7 @@ impl Http2Pool {
 impl ServerPool {
     /// Finds a connection for a request without a wait, to a server with this number of `addresses`; `None` if another
     /// one must be opened.
-    pub(super) fn find_http2_stream(&self, needs: ConnectionNeeds, addresses: usize) -> Option<OriginStream> {
+    pub(super) fn find_http2_stream(&self, needs: &ConnectionNeeds, addresses: usize) -> Option<OriginStream> {
         let connection = self.http2.as_ref()?.choose_connection(needs, addresses, &self.origin, turn_time())?;
         Some(OriginStream::new(&connection))
     }
@@ -161,7 +161,7 @@ impl ServerPool {
     pub(super) async fn wait_for_http2_stream(
         self: &Rc<Self>,
         in_use: SlotGuard,
-        needs: ConnectionNeeds,
+        needs: &ConnectionNeeds,
         timeouts: &Timeouts,
         deadline: Option<Deadline>,
     ) -> Result<PooledConnection, Error> {

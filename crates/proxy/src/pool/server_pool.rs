@@ -368,7 +368,7 @@ impl ServerPool {
     /// Dropping the future leaves the queue.
     pub(crate) async fn acquire(
         self: &Rc<Self>,
-        needs: ConnectionNeeds,
+        needs: &ConnectionNeeds,
         source: ClientSource,
         timeouts: &Timeouts,
         deadline: Option<Deadline>,
@@ -478,11 +478,11 @@ impl ServerPool {
     fn reuse_connection(
         self: &Rc<Self>,
         turn: GrantedSlot,
-        needs: ConnectionNeeds,
+        needs: &ConnectionNeeds,
         client: u64,
     ) -> Result<PooledConnection, SlotGuard> {
         let GrantedSlot { connection, in_use } = turn;
-        let ConnectionNeeds { fresh, quiet, proxied, .. } = needs;
+        let &ConnectionNeeds { fresh, quiet, proxied, .. } = needs;
         if fresh {
             // A connection that has served a request only leaves its slot.
             drop(connection);

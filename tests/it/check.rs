@@ -339,7 +339,7 @@ fn check_reports_acme_faults_and_stored_certificates_offline() {
     let checked = check(more);
     assert_eq!(checked.code, Some(78));
     for expected in [
-        "acme[0].ca = \"absent\": cannot read certificates from ",
+        "acme[0].ca = \"absent\": cannot read ",
         "acme[0].eab.key_file = \"empty\": ",
         "acme[0].dns_command[0] = \"/nonexistent/hook\": cannot be executed: No such file",
     ] {

@@ -1,13 +1,13 @@
 #!/bin/sh
 # Runs nginx as the origin of a measurement, in one process, until it is killed: the files of WORK/root, and /sink, which
 # reads uploads and answers 204. At /v1/traces it takes spans, and answers 200.
-# usage: benches/origin.sh WORK PORT [TLS CERT KEY]; with TLS at the port TLS, too. nginx, which gives up being root, must be able to
-# read WORK
+# usage: benches/origin.sh WORK PORT [TLS CERT KEY]; with TLS at the port TLS, too, and HTTP/2 there to clients that offer it. nginx,
+# which gives up being root, must be able to read WORK
 # Needs nginx. At 127.0.0.1 to 127.0.0.64 alone.
 set -eu
 work=$1 port=$2
 addresses=$(seq --format "listen 127.0.0.%.0f:$port;" 64 | tr '\n' ' ')
-secure=${3:+"listen 127.0.0.1:$3 ssl; ssl_protocols TLSv1.3; ssl_certificate $4; ssl_certificate_key $5;"}
+secure=${3:+"listen 127.0.0.1:$3 ssl http2; ssl_protocols TLSv1.3; ssl_certificate $4; ssl_certificate_key $5;"}
 
 cat >"$work/nginx.conf" <<CONF
 daemon off;

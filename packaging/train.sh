@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs the loads of a profile on a litequic: those that the laboratory measures. Small objects, with few fields and with a
 # browser's; large bodies at several ACK thresholds, with loss, and at a distance, where sending is paced; uploads;
-# handshakes, new and resumed; HTTP/2, HTTP/1.1, tunnels; more requests than connections to the origin. The origin is nginx, so that
+# handshakes, new and resumed; HTTP/2, HTTP/1.1, tunnels; more requests than connections to the origin; HTTP/2 and TLS to it. The origin is nginx, so that
 # functions of a proxy alone are hot; clients are the laboratory's and curl; 127.0.0.1 alone.
 # usage: packaging/train.sh PROGRAM LAB
 # Needs nginx, curl and python3.
@@ -38,8 +38,9 @@ mkdir -p "$work/root/bytes"
 for size in 1000 10000 8000000 16000000 64000000; do
     head -c "$size" /dev/zero >"$work/root/bytes/$size"
 done
-nginx=$(free_port)
-"$here/../benches/origin.sh" "$work" "$nginx" >"$work/nginx.log" 2>&1 &
+"$program" certificate --out "$work/tls" localhost 127.0.0.1 >"$work/certificate.log" 2>&1
+nginx=$(free_port) secure=$(free_port)
+"$here/../benches/origin.sh" "$work" "$nginx" "$secure" "$work/tls/tls.crt" "$work/tls/tls.key" >"$work/nginx.log" 2>&1 &
 origin=$!
 pids="$pids $origin"
 
@@ -95,6 +96,34 @@ get --parallel --parallel-max 4 "https://127.0.0.1:$port/bytes/16000000?[1-8]"
 demo queue "$nginx" 256
 # shellcheck disable=SC2086 # several words
 load small $kilobyte --connections 100 --streams 10 --requests 40000
+
+# HTTP/2 and TLS to the origin.
+http2=$(free_port)
+cat >"$work/http2.toml" <<TOML
+[listen]
+udp = "127.0.0.1:$http2"
+tcp = "127.0.0.1:$http2"
+workers = 1
+[[certificates]]
+cert = "$work/tls/tls.crt"
+key = "$work/tls/tls.key"
+[origin]
+url = "https://127.0.0.1:$secure"
+protocol = "h2"
+tls.ca = "$work/tls/ca.crt"
+[admin]
+socket = "$work/http2.sock"
+TOML
+"$program" run --config "$work/http2.toml" >"$work/http2.log" 2>&1 &
+pids="$pids $!"
+await_port "$work/http2.log" "s|.*\"ready\".*|$http2|p"
+# shellcheck disable=SC2086 # several words
+{
+    load small $kilobyte --connections 100 --streams 10 --requests 40000
+    load small $kilobyte --connections 10 --streams 1 --requests 5000
+    load download --path /bytes/16000000 --bytes 16000000 --connections 4 --requests 8 --ack-threshold 10
+    load upload --path /sink --bytes 16000000 --connections 4 --requests 4
+}
 
 "$here/tunnels.py" origin >"$work/tunnels" &
 tunnels=$!

@@ -105,8 +105,8 @@ async fn grpc_of_every_kind_passes_to_servers_of_http2() {
 async fn no_call_fails_while_two_servers_restart_in_turn() {
     let Some(program) = needs::program(PROGRAM) else { return };
     let folder = Folder::new();
-    let (_first, address) = serve_grpc(&program, &["grpc", "1500ms"]);
-    let (_second, other) = serve_grpc(&program, &["grpc", "2200ms"]);
+    let (_first, address) = serve_grpc(&program, &["grpc", "2s"]);
+    let (_second, other) = serve_grpc(&program, &["grpc", "3s"]);
     let mut origin = grpc_origin(address);
     origin.servers.push(other.into());
     let litequic = before(origin).await;

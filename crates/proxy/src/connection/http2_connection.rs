@@ -204,8 +204,8 @@ impl Http2Connection {
         }
     }
 
-    /// Ends a request that got no answer since `began`. If nothing else came for [`MAX_SILENCE`], the server or the path
-    /// to it is gone, and further requests use another connection.
+    /// Ends a request that got no answer since `began`. If nothing else came for [`MAX_SILENCE`], the server or the
+    /// path to it is gone, and further requests use another connection.
     pub(super) fn on_unanswered(&self, began: Instant) {
         let is_silent = self.last_received.get() <= began && began.elapsed() >= MAX_SILENCE;
         if is_silent && !self.is_retired.get() {

@@ -25,6 +25,7 @@ const NOT_REFUSED: &[(&str, &str)] = &[
     ("nginx", "values are not TOML"),
     ("no-addresses", "the chart sets the addresses"),
     ("no-certificates", "the chart sets the certificates"),
+    ("proxy-flow", "the schema compares no durations, nor one section's key with another's"),
     ("syntax", "values are not TOML"),
     ("taken", "the chart sets the addresses"),
     ("traefik-yaml", "values are not TOML"),

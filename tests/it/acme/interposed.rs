@@ -222,7 +222,7 @@ async fn a_failure_of_the_ca_is_reported_and_the_order_continued() {
     // All have the CA's window, those that were told nothing about the next request, too.
     let deadline = Instant::now() + PATIENCE;
     for (host, ..) in FAULTS {
-        while !site.plan(host)["renewal"]["window"].is_array() {
+        while !site.plan(host)["renewal"]["window"].is_object() {
             assert!(Instant::now() < deadline, "{host}: {}\n{}", site.plan(host), litequic.stderr());
             sleep(LOOK_AGAIN).await;
         }

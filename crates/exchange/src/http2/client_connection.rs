@@ -310,7 +310,7 @@ impl ClientConnection {
     }
 
     /// Reads the response's content that was received, for a reader that accepts `capacity` more bytes behind it.
-    /// `None` at its end, where [`Self::take_trailers`] may have trailers.
+    /// `None` at its end, where [`Self::take_response_trailers`] may have trailers.
     pub fn poll_content(
         &mut self,
         id: u32,
@@ -392,7 +392,7 @@ impl ClientConnection {
         self.fail_stream(id, StreamFailure::Closed, Http2ErrorCode::Cancel);
     }
 
-    /// Begins another interval of [`MAX_IDLE_FRAMES`], a second or longer.
+    /// Begins another interval, a second or longer, of the limit of frames without progress.
     pub const fn begin_interval(&mut self) {
         self.idle_frames = 0;
     }

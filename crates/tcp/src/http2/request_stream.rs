@@ -20,6 +20,7 @@ use std::{
     collections::VecDeque,
     future::poll_fn,
     ops::ControlFlow,
+    pin::pin,
     rc::{Rc, Weak},
     sync::Arc,
     task::{Context, Poll, ready},
@@ -44,8 +45,7 @@ pub(super) async fn serve_stream<H: Handler>(
     };
     let (interim, queue) = InterimSender::open_channel();
     let answer = {
-        // Boxed, so that a response in progress, which may last for hours, does not hold the memory of its request.
-        let mut answer = Box::pin(connection.answer_tcp_request(head, body, interim, id));
+        let mut answer = pin!(connection.answer_tcp_request(head, body, interim, id));
         poll_fn(|cx| {
             // The client has cancelled the request, perhaps before this task began.
             if respond.poll_reset(cx).is_ready() {

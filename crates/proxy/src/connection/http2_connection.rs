@@ -241,9 +241,7 @@ impl Http2Connection {
             }
             Poll::Pending => false,
         };
-        let state = self.state.borrow();
-        let closes = !is_over && state.is_idle() && (self.is_retired.get() || state.go_away().is_some());
-        drop(state);
+        let closes = !is_over && self.is_retired() && self.state.borrow().is_idle();
         if closes {
             self.state.borrow_mut().begin_close();
         }

@@ -227,7 +227,7 @@ resume() { at_client "$client" resume "$vip:443" --from 10.99.1.2 --count 20; }
 
 # --- What connections live through: modes nftables and nginx
 
-readonly count=${CLIENTS:-40}
+readonly clients=${CLIENTS:-40}
 route=hash
 
 # balance REPLICA...: the balancer gives new connections to these. By `route` it hashes all packets, or has the IDs of all replicas too, under
@@ -290,7 +290,7 @@ server_id() {
 # The name that replicas have in the client's commands.
 drains() { for pid in $(pids "$1"); do kill -TERM "$pid"; done; }
 
-through() { at_client "$client" through "$vip:443" --from 10.99.1.2 --count "$count" "$@"; }
+through() { at_client "$client" through "$vip:443" --from 10.99.1.2 --count "$clients" "$@"; }
 
 # rotate: all replicas go on to rotation 1, and to other IDs.
 rotate() {
@@ -308,7 +308,7 @@ event() { printf 'bash %q %q' "$work/event.sh" "$*"; }
 write_events() {
     {
         echo "set -euo pipefail"
-        declare -p mode modules replicas balancer vip prefix c b work litequic client route secret count
+        declare -p mode modules replicas balancer vip prefix c b work litequic client route secret clients
         declare -f namespace all balance reloaded server_id configure start pids drains rotate wait_for
         echo "generation=$generation"
         printf 'eval "$*"\n'
@@ -323,7 +323,7 @@ kept() {
     if ! line=$(through "$@" 2>&1 | tail -n 1); then line="failed"; fi
     printf '%-44s %s\n' "$name" "$line" >>"$work/table-$route"
     echo "      $name: $line"
-    [[ $route == hash ]] || [[ $name == *dies* ]] || [[ $line == "$count of $count "* ]]
+    [[ $route == hash ]] || [[ $name == *dies* ]] || [[ $line == "$clients of $clients "* ]]
 }
 
 connections_through() {
@@ -375,7 +375,7 @@ if [[ $mode != hash ]]; then
         connections_through
     done
     echo
-    echo "connections and responses kept, of $count each; $mode"
+    echo "connections and responses kept, of $clients each; $mode"
     for route in id hash; do
         echo "by $route:"
         sed 's/^/  /; s/ connections and responses kept//' "$work/table-$route"

@@ -250,7 +250,9 @@ impl Setting<'_> {
         for name in ["H3", "TCP", "PLAIN", "FOUND"] {
             values.set(name, "");
         }
-        values.set("HTTPS", "#");
+        for name in ["HTTPS", "HTTP2"] {
+            values.set(name, "#");
+        }
         for (name, holds) in Configuration::Defaults.holds() {
             values.set(name, if holds { "" } else { "#" });
         }

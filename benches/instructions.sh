@@ -24,7 +24,7 @@ readonly FEW=20
 readonly CACHES=(--cache-sim=yes --I1=65536,16,64 --D1=49152,12,64 --LL=2097152,16,64)
 cases=("${@:3}")
 ((${#cases[@]})) || cases=(small serial small1000 ten browser h1 h2 ack2 ack10 ack100 upload handshake small-tls small1000-tls ack10-tls upload-tls
-    small-unsampled small-sampled small-routes small-exact small-set small-added small-proxies small-origins small-servers)
+    small-unsampled small-sampled small-routes small-exact small-set small-added small-proxies small-origins small-servers small-conditions)
 work=$(mktemp -d)
 pids=()
 finish() {
@@ -136,6 +136,13 @@ for case in "${cases[@]}"; do
     case $case in
     *-routes) suffix=", 3,000 prefixes" url+=$'\n'$(for n in {1..3000}; do route path_prefix "$n" origin; done)$every ;;
     *-exact) suffix=", 1,000 exact paths" url+=$'\n'$(for n in {1..1000}; do route path "$n" origin; done)$every ;;
+    *-conditions)
+        suffix=", 256 conditions of one path"
+        url+=$'\n'$(for n in {1..256}; do
+            route path_prefix 0 origin
+            printf '[routes.match.headers]\nx-tenant = "t%d"\n' "$n"
+        done | sed 's,"/a0","/",')$every
+        ;;
     *-set) suffix=", 64 fields set for the origin" url+=$'\n[request_headers.set]\n'$(printf 'x-a%d = "v"\n' {1..64}) ;;
     *-added) suffix=", 64 fields set for the client" url+=$'\n[response_headers.set]\n'$(printf 'x-a%d = "v"\n' {1..64}) ;;
     *-proxies) suffix=", 256 trusted networks" top="trusted_proxies = [$(printf '"10.%d.0.0/16",' {0..255})]" ;;

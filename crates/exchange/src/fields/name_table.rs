@@ -156,7 +156,7 @@ known_names! {
 const PSEUDO_COUNT: u8 = 6;
 
 /// The number of a name in the table, or [`NameId::OTHER`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct NameId(u8);
 
 impl NameId {
@@ -251,7 +251,7 @@ impl<'a> FieldNameRef<'a> {
 }
 
 /// An owned field name, of the configuration. Its number is looked up once.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct FieldName {
     id: NameId,
     text: Box<str>,

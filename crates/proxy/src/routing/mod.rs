@@ -2,7 +2,7 @@
 
 mod compiled;
 mod maintenance;
-mod path_index;
+mod route_index;
 mod routes;
 
 pub use compiled::{Routing, RoutingFiles, check_health};

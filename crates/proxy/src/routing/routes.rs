@@ -7,7 +7,7 @@
 //!
 //! [`Specificity`]: config::Specificity
 
-use super::path_index::PathIndex;
+use super::route_index::RouteIndex;
 use crate::{answer::PageSet, message::RouteHead, rules::RuleSet};
 use http::Method;
 use litequic_config::{self as config, ClientCertificates, MatchConditions, PathReading, ValuePattern, VerifyMode};
@@ -33,7 +33,7 @@ pub(crate) struct Routes {
     everywhere: Option<CertificateRequest>,
 }
 
-/// Number of routes of a host above which they are found by [`PathIndex`]: below, a look at each costs less.
+/// Number of routes of a host above which they are found by [`RouteIndex`]: below, a look at each costs less.
 const MAX_SCANNED_ROUTES: usize = 16;
 
 /// Routes of a host, or of all hosts of a kind.
@@ -42,7 +42,7 @@ struct HostRoutes {
     /// Routes, the most specific first.
     routes: Vec<CompiledRoute>,
     /// Routes by their paths, and by their paths after the furthest decoding in lower case, if they are many.
-    indexes: Option<Box<[PathIndex; 2]>>,
+    indexes: Option<Box<[RouteIndex; 2]>>,
     /// Position of the first route that a path without readings of its own may be read as.
     first_with_readings: Option<usize>,
     /// Positions of the first routes that ignore a slash, by their paths without it.
@@ -118,9 +118,10 @@ impl HostRoutes {
     fn index_routes(&mut self) {
         let routes = &self.routes;
         if routes.len() > MAX_SCANNED_ROUTES {
-            let readings = routes.iter().map(|route| route.read_prefix.to_ascii_lowercase());
-            let paths = PathIndex::new(routes.iter().map(|route| route.prefix.as_bytes()));
-            self.indexes = Some(Box::new([paths, PathIndex::new(readings)]));
+            let paths = routes.iter().map(|route| (route.prefix.as_bytes(), route.conditions.as_deref()));
+            let readings =
+                routes.iter().map(|route| (route.read_prefix.to_ascii_lowercase(), route.conditions.as_deref()));
+            self.indexes = Some(Box::new([RouteIndex::new(paths), RouteIndex::new(readings)]));
         }
         self.first_with_readings = routes.iter().position(|route| route.has_readings);
         let ignoring = routes.iter().enumerate().filter(|(_, route)| route.ignores_slash);
@@ -129,33 +130,36 @@ impl HostRoutes {
         }
     }
 
-    /// Position of the first route that matches `path`, and that `accepts` accepts.
-    fn find_by_path(&self, path: &str, accepts: impl Fn(&CompiledRoute) -> bool) -> Option<usize> {
-        let matches = |route: &CompiledRoute| route.matches_path(path) && accepts(route);
+    /// Position of the first route that matches `path` and `head`.
+    fn find_by_path(&self, path: &str, head: &Head) -> Option<usize> {
+        let matches = |route: &CompiledRoute| route.matches_path(path) && route.accepts_head(head);
         match self.indexes.as_deref() {
             None => self.routes.iter().position(matches),
             Some([paths, _]) => {
-                paths.positions_for(path.as_bytes()).filter(|at| self.routes.get(*at).is_some_and(matches)).min()
+                let positions = paths.positions_for(path.as_bytes(), head);
+                positions.filter(|at| self.routes.get(*at).is_some_and(matches)).min()
             }
         }
     }
 
-    /// The first route that matches `reading`, one of a path's readings, and that `accepts` accepts with its position.
+    /// The first route that matches `reading`, one of a path's readings, and `head`, and that `accepts` accepts with its
+    /// position.
     fn find_by_reading(
         &self,
         reading: &[u8],
         ignore_case: bool,
+        head: &Head,
         accepts: impl Fn(usize, &CompiledRoute) -> bool,
     ) -> Option<&CompiledRoute> {
         let matches = |at: usize| {
             let fits = |route: &&CompiledRoute| route.matches_reading(reading, ignore_case) && accepts(at, route);
-            self.routes.get(at).filter(fits)
+            self.routes.get(at).filter(|route| fits(route) && route.accepts_head(head))
         };
         match self.indexes.as_deref() {
             None => (0..self.routes.len()).find_map(matches),
             Some([_, readings]) => {
                 let lower = reading.to_ascii_lowercase();
-                let first = readings.positions_for(&lower).filter(|at| matches(*at).is_some()).min();
+                let first = readings.positions_for(&lower, head).filter(|at| matches(*at).is_some()).min();
                 first.and_then(|at| self.routes.get(at))
             }
         }
@@ -294,7 +298,7 @@ impl Routes {
         let host = if is_any { Cow::Borrowed("") } else { normalize_host(host) };
         let (mut passed_over, mut read_otherwise) = (false, false);
         let chosen = self.matching_hosts(&host).find_map(|host| {
-            let found = host.find_by_path(path, |route| route.accepts_head(head));
+            let found = host.find_by_path(path, head);
             // Those before it do not match.
             let before = found.unwrap_or(host.routes.len());
             passed_over |= before > 0;
@@ -315,10 +319,8 @@ impl Routes {
                     let end = here.map_or(host.routes.len(), |(_, at, _)| at);
                     // Two routes of one host that are read alike are one to such an origin.
                     let longer_than = here.map(|(.., route)| route.read_prefix.len());
-                    host.find_by_reading(&reading, ignore_case, |at, route| {
-                        at < end
-                            && longer_than.is_none_or(|length| route.read_prefix.len() > length)
-                            && route.accepts_head(head)
+                    host.find_by_reading(&reading, ignore_case, head, |at, route| {
+                        at < end && longer_than.is_none_or(|length| route.read_prefix.len() > length)
                     })
                 })
             };
@@ -404,10 +406,10 @@ impl CompiledRoute {
 
 /// Conditions of a route, with the names looked up.
 #[derive(Debug, Clone)]
-struct RouteConditions {
+pub(super) struct RouteConditions {
     methods: Vec<Method>,
-    fields: Vec<(FieldName, ValuePattern)>,
-    query: Vec<(String, ValuePattern)>,
+    pub(super) fields: Vec<(FieldName, ValuePattern)>,
+    pub(super) query: Vec<(String, ValuePattern)>,
     weight: config::Specificity,
 }
 
@@ -424,18 +426,21 @@ impl RouteConditions {
 
     fn are_met_by(&self, head: &Head) -> bool {
         let Self { methods, fields, query, weight: _ } = self;
-        let parameters = || {
-            let pairs = head.query().unwrap_or_default().split('&');
-            pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")))
-        };
         (methods.is_empty() || methods.contains(&head.method))
             && fields.iter().all(|(name, pattern)| {
                 head.fields.all_values(name.as_name_ref()).any(|value| pattern.matches_value(value))
             })
-            && query.iter().all(|(name, pattern)| {
-                parameters().any(|(known, value)| known == name && pattern.matches_value(value.as_bytes()))
-            })
+            && query
+                .iter()
+                .all(|(name, pattern)| query_values(head, name).any(|value| pattern.matches_value(value.as_bytes())))
     }
+}
+
+/// Returns the values of the query's parameters with the name `name`, as they are written.
+pub(super) fn query_values<'a>(head: &'a Head, name: &'a str) -> impl Iterator<Item = &'a str> {
+    let pairs = head.query().unwrap_or_default().split('&');
+    let parameters = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+    parameters.filter(move |(known, _)| *known == name).map(|(_, value)| value)
 }
 
 /// Normalizes `host`: lower case and without the root's dot, an IPv6 address as in RFC 5952, and an IPv4-mapped one as

@@ -566,7 +566,11 @@ proptest! {
     fn the_index_finds_what_a_look_at_each_route_finds(
         table in prop::collection::vec((some_route(), any::<bool>()), 17..60),
         path in "(/|a|A|b|%61|%2f|%2F|;x|//|\\.\\.){1,6}",
+        query in prop::sample::select(vec!["", "?x=1", "?y=12&x=123", "?x=&x=12"]),
         method in prop::sample::select(vec!["GET", "POST"]),
+        fields in prop::collection::vec(
+            (prop::sample::select(vec!["x", "y"]), prop::sample::select(vec!["", "1", "12", "123"])), 0..3
+        ),
     ) {
         let guarded = |(route, users): (config::RouteConfig, bool)| config::RouteConfig {
             host: None,
@@ -576,7 +580,7 @@ proptest! {
         let table: Vec<_> = table.into_iter().map(guarded).collect();
         let mut routes = Routes::new(&table, &BTreeMap::new(), None, &ClientCertificates::default());
         let path = format!("/{path}");
-        let head = head(method, &path, &[]);
+        let head = head(method, &format!("{path}{query}"), &fields);
         let number = |routes: &Routes| {
             let chosen = routes.choose_route("a.test", &path, &head);
             chosen.map(|route| route.map(|route| route.number)).map_err(|route| route.number)

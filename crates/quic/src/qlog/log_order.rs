@@ -1,10 +1,12 @@
 //! Passes an operator's order to log connections to the workers, and their lines to the control thread. A reader that
 //! is too slow loses events, which are counted; no worker waits for it.
 
-use super::json::JsonObject;
+use super::frames::milliseconds;
 use litequic_base::network::Network;
 use litequic_telemetry::clients::{Selection, Selector};
+use serde_json::{Value as Json, json};
 use std::{
+    io::Write as _,
     net::SocketAddr,
     sync::{
         Mutex, OnceLock, PoisonError,
@@ -224,9 +226,8 @@ impl LogOrder {
             if omitted > 0 {
                 write_omitted_count(&mut lines, log, time, omitted);
             }
-            write_event_record(&mut lines, log, time, "litequic:log_ended", |data| {
-                data.add_word("reason", reason.reason_name());
-            });
+            let data = json!({ "reason": reason.reason_name() });
+            write_event_record(&mut lines, log, time, "litequic:log_ended", &data);
         }
         lines
     }
@@ -244,25 +245,15 @@ impl LogEnd {
 
 /// Writes that `count` events of log number `log` were left out.
 pub(super) fn write_omitted_count(lines: &mut Vec<u8>, log: usize, time: Duration, count: u64) {
-    write_event_record(lines, log, time, "litequic:events_omitted", |data| _ = data.add_number("count", count));
+    write_event_record(lines, log, time, "litequic:events_omitted", &json!({ "count": count }));
 }
 
 /// Appends an event of log number `log` to `lines`, as a record.
-pub(super) fn write_event_record(
-    lines: &mut Vec<u8>,
-    log: usize,
-    time: Duration,
-    name: &str,
-    data: impl FnOnce(&mut JsonObject<'_>),
-) {
+pub(super) fn write_event_record(lines: &mut Vec<u8>, log: usize, time: Duration, name: &str, data: &Json) {
     lines.push(RECORD_SEPARATOR);
-    // `litequic ctl` expects the group first.
-    JsonObject::new(lines)
-        .add_word("group_id", &log.to_string())
-        .add_millis("time", time)
-        .add_word("name", name)
-        .add_object("data", data);
-    lines.push(b'\n');
+    let time = milliseconds(time);
+    // `litequic ctl` expects the group first. Writing to memory does not fail.
+    let _ = writeln!(lines, r#"{{"group_id":"{log}","time":{time},"name":"{name}","data":{data}}}"#);
 }
 
 #[cfg(test)]

@@ -29,7 +29,6 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value as Json;
 use std::{
     env,
-    fmt::Write as _,
     io::{self, IsTerminal},
     ops::RangeInclusive,
     path::PathBuf,
@@ -414,7 +413,7 @@ async fn run_command(
 /// Routes in maintenance of a status, formatted like the answer to `ctl maintenance on`.
 fn render_maintenance(status: &Status) -> String {
     let line = |one: &MaintenanceStatus| {
-        let target = one.target.known_value().map_or("all", String::as_str);
+        let target = one.target.as_deref().unwrap_or("all");
         let routes: String = one.routes.iter().map(|name| format!("  {name}\n")).collect();
         format!("{target} answers 503, Retry-After: {}\n{routes}", one.retry_after.unwrap_or_default())
     };
@@ -513,10 +512,6 @@ async fn fetch_success(
     token: Option<&Token>,
 ) -> Result<AdminAnswer, CtlFailure> {
     let answer = fetch_answer(found, request, token).await?;
-    let older = match answer.is_signed || answer.is_token_refused() {
-        true => None,
-        false => Some(older_version(found, request, &answer, token).await?),
-    };
     if answer.status.is_success() {
         return Ok(answer);
     }
@@ -524,35 +519,10 @@ async fn fetch_success(
     if let Some(process) = answer.process.filter(|_| request.method == Method::POST) {
         why = format!("process {process}: {why}");
     }
-    if let Some(version) = older {
-        let place = &found.place;
-        // Writing to a String cannot fail.
-        let _ =
-            write!(why, "\n  {place} is litequic {version}, older than this program ({})", env!("CARGO_PKG_VERSION"));
-    }
     Err(CtlFailure { exit: Exit::Status, why })
 }
 
-/// Version of a litequic whose `answer` has no `Server`, as of those before 0.1.0: from its status.
-///
-/// # Errors
-///
-/// The answer is another program's.
-async fn older_version(
-    found: &FoundAdmin,
-    request: &CtlRequest,
-    answer: &AdminAnswer,
-    token: Option<&Token>,
-) -> Result<String, CtlFailure> {
-    let status = match request.path == CtlRequest::STATUS.path {
-        true => None,
-        false => Some(fetch_answer(found, &CtlRequest::STATUS, token).await?),
-    };
-    let status = status.as_ref().unwrap_or(answer);
-    status::status_version(&status.body).ok_or_else(|| admin_address::not_litequic_failure(&found.place, &found.missed))
-}
-
-/// Fetches the answer of a litequic, or of a program that does not name itself.
+/// Fetches an answer.
 async fn fetch_answer(
     found: &FoundAdmin,
     request: &CtlRequest,

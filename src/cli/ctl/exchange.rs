@@ -8,7 +8,6 @@ use super::{
 use bytes::Bytes;
 use http::{HeaderMap, Request, StatusCode, header};
 use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
-use hyper::body::Body;
 use hyper_util::rt::TokioIo;
 use litequic_admin::{self as admin, Token};
 use std::{
@@ -23,17 +22,8 @@ const MAX_ANSWER_BYTES: usize = 16 << 20;
 pub(super) struct AdminAnswer {
     pub(super) status: StatusCode,
     pub(super) body: Bytes,
-    /// Whether `Server` names litequic; otherwise the field is missing.
-    pub(super) is_signed: bool,
-    /// Process ID and configuration file, if `is_signed`.
+    /// Process ID and configuration file.
     pub(super) process: Option<String>,
-}
-
-impl AdminAnswer {
-    /// Returns whether a litequic of any version refuses the token.
-    pub(super) fn is_token_refused(&self) -> bool {
-        self.status == StatusCode::UNAUTHORIZED && self.body == admin::TOKEN_REFUSED
-    }
 }
 
 /// Reason for which a request has no answer.
@@ -104,7 +94,7 @@ pub(super) fn answered_process(headers: &HeaderMap) -> Option<String> {
     headers.get(admin::PROCESS_FIELD).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
 }
 
-/// Sends `request`, and returns the answer of a litequic, or of a program that does not name itself.
+/// Sends `request`, and returns the answer.
 pub(super) async fn exchange_answer<S>(stream: S, request: Request<Empty<Bytes>>) -> Result<AdminAnswer, NoAnswer>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -113,10 +103,7 @@ where
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
     let answer = async {
         let answer = sender.send_request(request).await.map_err(failed)?;
-        let server = answer.headers().get(header::SERVER);
-        let is_signed = server.is_some_and(|server| server == admin::SERVER_FIELD);
-        let is_too_long = answer.body().size_hint().lower() > MAX_ANSWER_BYTES as u64;
-        if !is_signed && (server.is_some() || is_too_long) {
+        if answer.headers().get(header::SERVER).is_none_or(|server| server != admin::SERVER_FIELD) {
             return Err(NoAnswer::NotLitequic);
         }
         let (status, process) = (answer.status(), answered_process(answer.headers()));
@@ -125,7 +112,7 @@ where
             Some(_) => NoAnswer::Cut(format!("the answer has more than {} MiB", MAX_ANSWER_BYTES >> 20)),
             None => NoAnswer::Cut(format!("the answer was cut off: {error}")),
         });
-        Ok(AdminAnswer { status, body: body?.to_bytes(), is_signed, process })
+        Ok(AdminAnswer { status, body: body?.to_bytes(), process })
     };
     // The answer is complete before the connection's task may end.
     tokio::pin!(answer, connection);

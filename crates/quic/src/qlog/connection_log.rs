@@ -6,11 +6,12 @@ use super::{
     parameters,
 };
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use s2n_quic_core::{connection::Error, endpoint::Location, packet::number::PacketNumberSpace};
 use serde_json::{Map, Value as Json, json};
 use std::{
     net::{IpAddr, SocketAddr},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -97,7 +98,7 @@ impl ConnectionLog {
 
     /// Sets the unit of delays in the client's ACK frames, as a power of two of microseconds.
     pub(crate) fn set_ack_delay_exponent(&self, exponent: u8) {
-        self.lock_log().ack_delay_exponent = Some(exponent);
+        self.state.lock().ack_delay_exponent = Some(exponent);
     }
 
     /// Logs the start of a connection from `client` to `local`.
@@ -125,11 +126,13 @@ impl ConnectionLog {
 
     /// Logs a received packet with its unchanged `payload`; `batch` is the receive batch, 0 without batches.
     pub(crate) fn log_received(&self, packet: LoggedPacket, payload: &[u8], batch: u64) {
-        if batch > 0 && std::mem::replace(&mut self.lock_log().batch, batch) != batch {
+        if batch > 0 && std::mem::replace(&mut self.state.lock().batch, batch) != batch {
             self.write_event("litequic:receive_batch", &json!({ "batch": batch }));
         }
         let exponent = match packet.space {
-            PacketNumberSpace::ApplicationData => self.lock_log().ack_delay_exponent.unwrap_or(OWN_ACK_DELAY_EXPONENT),
+            PacketNumberSpace::ApplicationData => {
+                self.state.lock().ack_delay_exponent.unwrap_or(OWN_ACK_DELAY_EXPONENT)
+            }
             // Delays have no meaning in these spaces (RFC 9000 §13.2.5).
             PacketNumberSpace::Initial | PacketNumberSpace::Handshake => 0,
         };
@@ -140,7 +143,7 @@ impl ConnectionLog {
     /// one with the packet that leaves first, once it has left.
     pub(crate) fn log_packet_sent(&self, packet: LoggedPacket, payload: &[u8], bursts: u64) {
         if packet.space == PacketNumberSpace::ApplicationData {
-            let (before, first) = std::mem::replace(&mut self.lock_log().bursts, (bursts, packet.number));
+            let (before, first) = std::mem::replace(&mut self.state.lock().bursts, (bursts, packet.number));
             if bursts != before {
                 self.write_event("litequic:pacing_train", &json!({ "train": bursts, "first_packet": first }));
             }
@@ -196,7 +199,7 @@ impl ConnectionLog {
     pub(crate) fn log_recovery(&self, metrics: LogMetrics, is_slow_start: bool) {
         let now = if is_slow_start { "slow_start" } else { "congestion_avoidance" };
         let (before, old) = {
-            let mut state = self.lock_log();
+            let mut state = self.state.lock();
             (std::mem::replace(&mut state.metrics, metrics), state.congestion.replace(now))
         };
         if before != metrics {
@@ -245,7 +248,7 @@ impl ConnectionLog {
 
     fn write_event(&self, name: &str, data: &Json) {
         let time = self.epoch.elapsed();
-        let mut state = self.lock_log();
+        let mut state = self.state.lock();
         let mut lines = std::mem::take(&mut state.lines);
         lines.clear();
         if state.omitted > 0 {
@@ -256,15 +259,11 @@ impl ConnectionLog {
         state.omitted = if has_room { 0 } else { state.omitted + 1 };
         state.lines = lines;
     }
-
-    fn lock_log(&self) -> MutexGuard<'_, LogState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Drop for ConnectionLog {
     fn drop(&mut self) {
-        let omitted = self.lock_log().omitted;
+        let omitted = self.state.lock().omitted;
         self.order.end_one_log(self.number, omitted);
     }
 }

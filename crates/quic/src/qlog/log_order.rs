@@ -4,12 +4,13 @@
 use super::frames::milliseconds;
 use litequic_base::network::Network;
 use litequic_telemetry::clients::{Selection, Selector};
+use parking_lot::Mutex;
 use serde_json::{Value as Json, json};
 use std::{
     io::Write as _,
     net::SocketAddr,
     sync::{
-        Mutex, OnceLock, PoisonError,
+        OnceLock,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     time::{Duration, Instant},
@@ -179,7 +180,7 @@ impl LogOrder {
     /// Hands over `lines` of `worker`. False if the lines have no room.
     pub fn hand_over_lines(&self, worker: usize, lines: &[u8]) -> bool {
         let Some(pipe) = self.pipes.get(worker) else { return false };
-        let mut held = pipe.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = pipe.lock();
         if held.len() + lines.len() > MAX_UNREAD_BYTES {
             return false;
         }
@@ -203,7 +204,7 @@ impl LogOrder {
     pub fn take_lines(&self) -> Vec<u8> {
         let mut all = Vec::new();
         for pipe in &self.pipes {
-            let mut held = pipe.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut held = pipe.lock();
             if all.is_empty() {
                 all = std::mem::take(&mut held);
             } else {
@@ -290,7 +291,7 @@ mod tests {
         let order = LogOrder::for_network("192.0.2.0/24".parse().unwrap(), 1, 2);
         let line = [b'x'; 1024];
         assert_eq!((0..300).filter(|_| order.hand_over_lines(0, &line)).count(), 256);
-        assert_eq!(order.pipes[0].lock().unwrap().capacity(), MAX_UNREAD_BYTES);
+        assert_eq!(order.pipes[0].lock().capacity(), MAX_UNREAD_BYTES);
         assert!(order.hand_over_lines(1, &line), "another worker has room");
         assert!(!order.hand_over_lines(2, &line));
         assert_eq!(order.take_lines().len(), 257 * 1024);

@@ -28,7 +28,7 @@ impl ActiveState {
     /// Serves the certificate of `host` from the next handshake on.
     fn serve_issued(&self, host: &AcmeHost, pem: &str) -> Result<(), String> {
         let certificate = parse_issued_certificate(host, pem)?;
-        let mut issued = self.lock_replacement();
+        let mut issued = self.replacing.lock();
         let is_known = issued.0.get(host).is_some_and(|known| known.is_same_chain(&certificate));
         issued.0.insert(host.clone(), certificate);
         if !is_known {

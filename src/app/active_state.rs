@@ -13,7 +13,8 @@ use litequic_proxy::Routing;
 use litequic_quic::IdScheme;
 use litequic_telemetry::{access_log::AccessLogger, traces::Tracing};
 use litequic_tls::CertificateResolver;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use tokio::sync::Notify;
 
 /// State in force that workers read: configuration, routes, certificates and switches.
@@ -40,11 +41,4 @@ pub(super) struct ActiveState {
     /// Locked while `routing` or the certificates are replaced: the new routes are made of the old ones and of
     /// `config`, the new certificates of those of files and of these, which ACME has obtained.
     pub(super) replacing: Arc<Mutex<IssuedCertificates>>,
-}
-
-impl ActiveState {
-    /// Locks the routes and certificates for a replacement as a whole.
-    pub(super) fn lock_replacement(&self) -> MutexGuard<'_, IssuedCertificates> {
-        self.replacing.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }

@@ -40,12 +40,12 @@ pub(super) fn build_admin_hooks(in_force: &ActiveState, addresses: &[SocketAddr]
             let mut status = Status {
                 uptime: Some(started.elapsed().as_secs_f64()),
                 listen: addresses.clone(),
-                last_reload: of_status.last_reload.reload_status().into(),
+                last_reload: of_status.last_reload.reload_status(),
                 certificates: certificate_status(&resolver.current_store()),
                 acme: acme_status(&of_status.acme.board),
                 maintenance: switched.routes_in_maintenance().iter().map(maintenance_status).collect(),
-                server_id: server_id_status(&of_status).into(),
-                traces: traces_status(&of_status.traces).into(),
+                server_id: server_id_status(&of_status),
+                traces: traces_status(&of_status.traces),
                 http3: Http3Status { on: Some(http3.is_http3_on()), configured: Some(http3.configured_http3()) },
                 mechanisms: mechanism_status(&of_status),
                 descriptors: of_status.shared.descriptor_status(),
@@ -68,8 +68,8 @@ fn traces_status(traces: &Tracing) -> Option<TracesStatus> {
     let (endpoint, state) = traces.collector_status()?;
     Some(TracesStatus {
         endpoint: Some(endpoint),
-        accepted_at: state.accepted_at.map(unix_seconds).into(),
-        problem: state.problem.into(),
+        accepted_at: state.accepted_at.map(unix_seconds),
+        problem: state.problem,
     })
 }
 
@@ -121,7 +121,7 @@ fn maintenance_status(one: &ActiveMaintenance) -> MaintenanceStatus {
         MaintenanceTarget::All => None,
         MaintenanceTarget::Route(what) => Some(what.to_string()),
     };
-    MaintenanceStatus { target: target.into(), retry_after: Some(one.retry_after.into()), routes: one.routes.clone() }
+    MaintenanceStatus { target, retry_after: Some(one.retry_after.into()), routes: one.routes.clone() }
 }
 
 fn certificate_status(store: &CertificateStore) -> Vec<CertificateStatus> {
@@ -249,7 +249,7 @@ impl OriginStatusCache {
                 name: Some(server.origin.clone()),
                 address: Some(address),
                 checked: Some(server.check.is_some()),
-                problem: server_problem(server, PROBE_TIMEOUT).await.into(),
+                problem: server_problem(server, PROBE_TIMEOUT).await,
                 ejected_by: Some(of(|server| server.ejected.get())),
                 connections: Some(of(|server| server.connections.get())),
                 requests: Some(of(|server| server.requests.get())),

@@ -53,10 +53,7 @@ pub fn load_files(draft: ParsedConfig) -> Result<LoadedConfig, ConfigFaults> {
         }
         let certificates = load_certificates(&config, &mut findings);
         acme_files::check_acme(&config, certificates.as_ref(), &mut findings);
-        let pages = load_pages(&config, &mut findings);
-        let tls = origin_tls::load_origin_tls(&config, &mut findings);
-        let users = users::load_users(&config, &mut findings);
-        let collector = collector_tls::load_collector_tls(&config, &mut findings);
+        let content = load_content(&config, &mut findings);
         check_secret_file(&config, &mut findings);
         let server_id_key = check_server_id_key(&config, &mut findings);
         check_token(&config, &mut findings);
@@ -67,11 +64,24 @@ pub fn load_files(draft: ParsedConfig) -> Result<LoadedConfig, ConfigFaults> {
         warn_futile_upgrades(&config, &mut findings);
         warn_foreign_variables(&config, &mut findings);
         descriptors::warn_unreachable_keys(&config, &mut findings);
-        let routing = RoutingFiles { pages: pages?, tls: tls?, users: users? };
-        Some((config, certificates?, routing, collector?, server_id_key))
+        let (routing, collector) = content?;
+        Some((config, certificates?, routing, collector, server_id_key))
     });
     let ((config, certificates, routing, collector, server_id_key), warnings) = findings.into_result(read)?;
     Ok(LoadedConfig { config, certificates, routing, collector, server_id_key, warnings })
+}
+
+/// Reads the files for requests, and TLS to the collector of spans, and adds each fault to `findings`; `None` if there
+/// is a fault. Blocks on the file system.
+pub(super) fn load_content(
+    config: &Config,
+    findings: &mut FaultCollector,
+) -> Option<(RoutingFiles, Option<CollectorTls>)> {
+    let pages = load_pages(config, findings);
+    let tls = origin_tls::load_origin_tls(config, findings);
+    let users = users::load_users(config, findings);
+    let collector = collector_tls::load_collector_tls(config, findings)?;
+    Some((RoutingFiles { pages: pages?, tls: tls?, users: users? }, collector))
 }
 
 /// Returns whether the kernel, or a filter of system calls, has IPv6.

@@ -1,9 +1,10 @@
 //! Logs the progress of a drain: connections, requests and tunnels that are still open.
 
 use super::metrics::ProcessMetrics;
+use parking_lot::Mutex;
 use std::{
     net::SocketAddr,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -17,11 +18,11 @@ pub(super) struct OldestClient(Mutex<Option<(SocketAddr, Instant)>>);
 
 impl OldestClient {
     pub(super) fn set_oldest(&self, oldest: Option<(SocketAddr, Instant)>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = oldest;
+        *self.0.lock() = oldest;
     }
 
     fn current_oldest(&self) -> Option<(SocketAddr, Instant)> {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.0.lock()
     }
 }
 

@@ -2,7 +2,7 @@
 //! until a reload changes that key.
 
 use litequic_config::Config;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 /// Switch of HTTP/3 for the process, which open connections follow.
@@ -44,18 +44,18 @@ impl Http3Switch {
 
     /// `listen.http3` of the file.
     pub(super) fn configured_http3(&self) -> bool {
-        self.lock_switch_state().configured
+        self.state.lock().configured
     }
 
     /// The operator's order, for the next process.
     pub(super) fn operator_order(&self) -> Option<bool> {
-        self.lock_switch_state().order
+        self.state.lock().order
     }
 
     /// Applies the operator's order to the reloaded `config`, unless the reload changes `listen.http3`. Without
     /// `serves_tcp` HTTP/3 stays on: addresses that the reload adds to `listen.tcp` are served only after a restart.
     pub(super) fn apply_order_to(&self, config: &mut Config, serves_tcp: bool) {
-        let mut state = self.lock_switch_state();
+        let mut state = self.state.lock();
         if config.listen.http3 != state.configured {
             *state = SwitchState { configured: config.listen.http3, order: None };
         }
@@ -68,17 +68,13 @@ impl Http3Switch {
 
     /// Sets the operator's order.
     pub(super) fn set_order(&self, on: bool) {
-        let mut state = self.lock_switch_state();
+        let mut state = self.state.lock();
         state.order = (on != state.configured).then_some(on);
     }
 
     /// Signals the state `on` to connections. Returns whether that is a change.
     pub(super) fn signal_connections(&self, on: bool) -> bool {
         self.on.send_if_modified(|now| std::mem::replace(now, on) != on)
-    }
-
-    fn lock_switch_state(&self) -> MutexGuard<'_, SwitchState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -3,10 +3,8 @@
 use jiff::Timestamp;
 use litequic_admin::{ReloadStatus, UNCHANGED_PREFIX};
 use litequic_config::ConfigChange;
-use std::{
-    path::Path,
-    sync::{Mutex, PoisonError},
-};
+use parking_lot::Mutex;
+use std::path::Path;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReloadTrigger {
@@ -73,13 +71,13 @@ impl LastReload {
             lines: kept,
             left_out: Some(left_out as u64),
         };
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((status, differs));
+        *self.0.lock() = Some((status, differs));
     }
 
     /// Records that `keys` keys were applied at `at`. If `keys` is 0, returns the last change.
     pub(super) fn record_change(&self, at: u64, keys: usize) -> Option<LastChange> {
         let Self(_, last) = self;
-        let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = last.lock();
         if keys > 0 {
             *last = Some(LastChange { at, keys });
             return None;
@@ -89,13 +87,13 @@ impl LastReload {
 
     /// Outcome of the last reload; `None` before the first.
     pub(super) fn reload_status(&self) -> Option<ReloadStatus> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|(status, _)| status.clone())
+        self.0.lock().as_ref().map(|(status, _)| status.clone())
     }
 
     /// Whether the files differed from the configuration in force at the last reload: a key waits for a restart, or the
     /// files were rejected.
     pub(super) fn has_unapplied_files(&self) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref().is_some_and(|(_, differs)| *differs)
+        self.0.lock().as_ref().is_some_and(|(_, differs)| *differs)
     }
 }
 

@@ -2,7 +2,7 @@
 //! in between (docs/adr/0054-clients.md).
 
 use litequic_quic::{self as quic, EndpointState, LogOrder};
-use litequic_resources::connections::{CloseScan, ConnectionRegistry, ListScan, OpenScan, WorkerList};
+use litequic_resources::connections::{ConnectionRegistry, WorkerList};
 use litequic_telemetry::clients::{ListQuery, OpenConnection, Selection};
 use std::{rc::Rc, sync::Arc, time::Instant};
 use tokio::{
@@ -71,38 +71,22 @@ impl Mailbox {
         while let Some(request) = self.0.recv().await {
             match request {
                 WorkerRequest::List { query, answer } => {
-                    let mut walk = ListScan::new(worker, query);
-                    while walk.collect_rows(&accounts, Instant::now()) {
-                        yield_now().await;
-                    }
-                    let mut rows = walk.into_list_rows(&accounts, Instant::now());
-                    yield_now().await;
-                    while rows.describe_rows(Instant::now()) {
-                        yield_now().await;
-                    }
                     // An error means that the control thread no longer waits.
-                    let _ = answer.send(rows.into_worker_list());
+                    let _ = answer.send(accounts.list_connections(worker, query, Instant::now).await);
                 }
                 WorkerRequest::Close { selection, at_once, answer } => {
-                    let mut walk = CloseScan::new(worker, selection, at_once);
-                    while walk.close_selected(&accounts) {
-                        yield_now().await;
-                    }
-                    let _ = answer.send(walk.closed);
+                    let _ = answer.send(accounts.close_connections(worker, selection, at_once).await);
                 }
                 WorkerRequest::Log { order, answer } => {
                     if order.is_for_next() {
                         endpoints.iter().for_each(|endpoint| endpoint.log_next_connection(&order, worker));
                     } else {
-                        let mut walk = OpenScan::new(worker, order.client_selection());
-                        let mut log = |open: &dyn OpenConnection| {
+                        let log = |open: &dyn OpenConnection| {
                             if let Some(connection) = open.quic_handle().filter(|_| !order.is_used_up()) {
                                 quic::log_open_connection(connection, &order, worker);
                             }
                         };
-                        while walk.visit_selected(&accounts, &mut log) {
-                            yield_now().await;
-                        }
+                        accounts.visit_selected(worker, order.client_selection(), log).await;
                     }
                     let _ = answer.send(());
                 }

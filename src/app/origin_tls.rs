@@ -71,44 +71,27 @@ fn compile_origin_tls(origin: &config::OriginConfig, tls: &tls::OriginTlsFiles) 
     ))
 }
 
-/// Reads TLS to all origins. Blocks on the file system.
-///
-/// # Errors
-///
-/// Every fault.
-pub(super) fn read_origin_tls(config: &Config) -> Result<OriginsTls, Vec<KeyedFault>> {
-    read_each_origin(config, |_, _| ())
-}
-
 /// Reads TLS to all origins, and adds each fault and warning to `findings`; `None` if there is a fault. Blocks on the
 /// file system.
 pub(super) fn load_origin_tls(config: &Config, findings: &mut FaultCollector) -> Option<OriginsTls> {
-    let read = read_each_origin(config, |name, tls| {
-        for (key, warning) in tls.origin_tls_warnings(SystemTime::now()) {
-            findings.add_warning(&format!("{}.tls.{key}", origin_key(name)), warning);
-        }
-    });
-    read.map_err(|faults| faults.iter().for_each(|(key, problem)| findings.add_fault(key, problem))).ok()
-}
-
-/// Reads TLS to all origins, and passes the files of each valid one to `good`.
-fn read_each_origin(
-    config: &Config,
-    mut good: impl FnMut(&str, &tls::OriginTlsFiles),
-) -> Result<OriginsTls, Vec<KeyedFault>> {
-    let (mut all, mut bad) = (OriginsTls::new(), Vec::new());
+    let (mut all, mut is_good) = (OriginsTls::new(), true);
     let system = SystemRoots::default();
     for (name, origin) in &config.origins {
         match read_one_origin(name, origin, &system) {
             Ok(Some(tls)) => {
-                good(name, &tls);
+                for (key, warning) in tls.origin_tls_warnings(SystemTime::now()) {
+                    findings.add_warning(&format!("{}.tls.{key}", origin_key(name)), warning);
+                }
                 all.insert(name.clone(), compile_origin_tls(origin, &tls));
             }
             Ok(None) => {}
-            Err(faults) => bad.extend(faults),
+            Err(faults) => {
+                is_good = false;
+                faults.iter().for_each(|(key, problem)| findings.add_fault(key, problem));
+            }
         }
     }
-    if bad.is_empty() { Ok(all) } else { Err(bad) }
+    is_good.then_some(all)
 }
 
 /// Reads TLS to all origins anew; an origin with a fault keeps its value of `before`, and the fault is added to `kept`.

@@ -35,12 +35,13 @@ use litequic_telemetry::{
     traces::{CollectorTls, Tracing},
 };
 use litequic_tls::{CertificateResolver, CertificateStore, LoadedCertificate};
+use parking_lot::Mutex;
 use std::{
     collections::BTreeSet,
     convert::Infallible,
     mem,
     path::PathBuf,
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::{SystemTime, UNIX_EPOCH},
 };
 use tokio::{
@@ -124,7 +125,7 @@ impl ActiveState {
 
     /// Routes that are in maintenance.
     pub(super) fn routes_in_maintenance(&self) -> Vec<ActiveMaintenance> {
-        let _stays = self.lock_replacement();
+        let _stays = self.replacing.lock();
         self.routing.load().maintenance_orders(&self.config.load())
     }
 
@@ -134,7 +135,7 @@ impl ActiveState {
     ///
     /// The reason for which nothing has changed, for the operator.
     pub(super) fn switch_maintenance(&self, order: &admin::MaintenanceOrder) -> Result<String, String> {
-        let replacing = self.lock_replacement();
+        let replacing = self.replacing.lock();
         let (config, routing) = (self.config.load_full(), self.routing.load_full());
         let mut maintenance = routing.maintenance().clone();
         let target = order.route.clone().map_or(MaintenanceTarget::All, MaintenanceTarget::Route);
@@ -171,7 +172,7 @@ impl ActiveState {
     ///
     /// The reason for which nothing has changed, for the operator.
     pub(super) fn order_http3(&self, on: bool) -> Result<String, String> {
-        let replacing = self.lock_replacement();
+        let replacing = self.replacing.lock();
         let mut config = (*self.config.load_full()).clone();
         if !on && config.listen.tcp.is_empty() {
             return Err("listen.tcp has no address: without HTTP/3 nothing would be served\n".into());
@@ -193,7 +194,7 @@ impl ActiveState {
     /// Applies `next`, but for keys that need a restart; returns the changes.
     fn apply_config(&self, next: LoadedConfig, lines: OpenedAccessLog) -> Vec<ConfigChange> {
         let LoadedConfig { config: mut next, certificates, routing: files, collector, server_id_key, .. } = next;
-        let replacing = self.lock_replacement();
+        let replacing = self.replacing.lock();
         let (now, routing) = (self.config.load_full(), self.routing.load_full());
         self.http3.apply_order_to(&mut next, !now.listen.tcp.is_empty());
         let mut renewed = self.renewed_content(&next, &certificates, &files, collector.as_ref());
@@ -272,7 +273,7 @@ impl ActiveState {
     /// Applies the renewed files under the configuration in force; returns the changes.
     fn apply_renewal(&self, renewal: Renewal) -> Vec<ConfigChange> {
         let Renewal { certificates, routing: files, collector, .. } = renewal;
-        let replacing = self.lock_replacement();
+        let replacing = self.replacing.lock();
         let (config, routing) = (self.config.load_full(), self.routing.load_full());
         let changes = self.renewed_content(&config, &certificates, &files, collector.as_ref());
         self.set_renewed_at(&changes);

@@ -6,7 +6,7 @@ use super::{
     admin_hooks,
     admin_socket::BoundAdminSocket,
     client_control::WorkerClientControl,
-    collector_tls, config_files,
+    config_files,
     descriptors::{MAX_SOCKET_CONNECTIONS, SharedDescriptors},
     draining::OldestClient,
     handover::{HandoverPath, InheritedState, Predecessor, take_over},
@@ -14,21 +14,19 @@ use super::{
     mailbox::{Mailbox, WorkerRequestSender},
     memory_watch,
     metrics::ProcessMetrics,
-    origin_tls,
     reload::ActiveStateParts,
     running::RunningProcess,
     service,
     sockets::ProcessSockets,
     start_error::StartError,
     start_options::StartOptions,
-    users,
     worker::{self, Worker},
 };
 use litequic_admin as admin;
 use litequic_base::lifecycle::{Lifecycle, ProcessPhase};
-use litequic_config::{Config, Limits};
+use litequic_config::{Config, Limits, ParsedConfig};
 use litequic_exchange::{AdvertisedPort, Handler};
-use litequic_proxy::{self as proxy, Pages, Proxy, RoutingFiles};
+use litequic_proxy::{self as proxy, Proxy};
 use litequic_quic::{EndpointParts, ProxyFlows, SourceLimits, WorkerIndex};
 use litequic_resources::{memory::MemoryGauge, receive::ReceiveBudget};
 use litequic_telemetry::{Heartbeat, access_log::AccessLogger, traces::Tracing};
@@ -98,12 +96,9 @@ impl<'c> PreparedStart<'c> {
         let resolver = CertificateResolver::with_miss_counter(certificates, Arc::clone(&metrics.unanswered));
         let access = AccessLogger::start_access_log(&config.access_log, Arc::clone(&metrics.access_log)).await?;
         let shared = SharedDescriptors::new(config, count, options.open_files);
-        let files = RoutingFiles {
-            pages: Pages::read_page_files(config).map_err(StartError::Pages)?,
-            tls: origin_tls::read_origin_tls(config).map_err(StartError::OriginTls)?,
-            users: users::read_users(config).map_err(StartError::Users)?,
-        };
-        let collector = collector_tls::read_collector_tls(config).map_err(StartError::OriginTls)?;
+        let mut findings = ParsedConfig::from_options(config.clone()).faults;
+        let files = config_files::load_content(config, &mut findings);
+        let ((files, collector), _) = findings.into_result(files)?;
         let parts = ActiveStateParts {
             files,
             shared,

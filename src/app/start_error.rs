@@ -2,8 +2,8 @@
 
 use super::handover::HandoverError;
 use litequic_admin as admin;
+use litequic_config::ConfigFaults;
 use litequic_net::{BindError, ListenError};
-use litequic_proxy::{PageError, UsersError};
 use litequic_quic::{SecretError, ServerIdKeyError};
 use litequic_telemetry::access_log::{self};
 use std::{io, net::SocketAddr, path::PathBuf};
@@ -15,15 +15,9 @@ pub(super) const NO_REPLICA: &str =
 /// Reason for which litequic did not start. Nothing is left running.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// Error pages cannot be read, although they were valid a moment ago.
-    #[error("{}", join_lines(.0))]
-    Pages(Vec<PageError>),
-    /// Files of users cannot be read.
-    #[error("{}", join_lines(.0))]
-    Users(Vec<UsersError>),
-    /// Files of TLS to origins or to the collector cannot be used; each with its key.
-    #[error("{}", .0.iter().map(|(key, problem)| format!("{key}: {problem}")).collect::<Vec<_>>().join("\n"))]
-    OriginTls(Vec<(String, String)>),
+    /// Files for requests cannot be read, although they were valid a moment ago.
+    #[error(transparent)]
+    Files(#[from] ConfigFaults),
     /// The file of `listen.secret_file` cannot be used.
     #[error("listen.secret_file: {0}")]
     Secret(#[from] SecretError),
@@ -94,8 +88,4 @@ pub enum StartError {
         /// Reason of the failure.
         reason: String,
     },
-}
-
-fn join_lines(errors: &[impl ToString]) -> String {
-    errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }

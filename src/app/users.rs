@@ -1,7 +1,7 @@
 //! Reads the files of users that routes name: with the configuration, and again when one changes.
 
 use litequic_config::{Config, ConfigChange, FaultCollector};
-use litequic_proxy::{Users, UsersError};
+use litequic_proxy::Users;
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::PathBuf,
@@ -16,36 +16,23 @@ pub(super) fn user_files(config: &Config) -> impl Iterator<Item = PathBuf> {
     config.routes.iter().filter_map(|route| route.users.clone()).collect::<BTreeSet<_>>().into_iter()
 }
 
-/// Reads all files of users. Blocks on the file system.
-///
-/// # Errors
-///
-/// Every file that cannot be used.
-pub(super) fn read_users(config: &Config) -> Result<UsersByFile, Vec<UsersError>> {
-    let (mut good, mut bad) = (UsersByFile::new(), Vec::new());
-    for path in user_files(config) {
-        match Users::read_users_file(&path) {
-            Ok(users) => drop(good.insert(path, Arc::new(users))),
-            Err(error) => bad.push(error),
-        }
-    }
-    if bad.is_empty() { Ok(good) } else { Err(bad) }
-}
-
 /// Reads all files of users, and adds each fault to `findings`; `None` if there is a fault. Blocks on the file system.
 pub(super) fn load_users(config: &Config, findings: &mut FaultCollector) -> Option<UsersByFile> {
-    let errors = match read_users(config) {
-        Ok(users) => return Some(users),
-        Err(errors) => errors,
-    };
-    for error in errors {
-        for (number, _) in
-            config.routes.iter().enumerate().filter(|(_, route)| route.users.as_deref() == Some(error.users_path()))
-        {
-            findings.add_fault(&format!("routes[{number}].users"), &error);
+    let mut good = Some(UsersByFile::new());
+    for path in user_files(config) {
+        match (Users::read_users_file(&path), &mut good) {
+            (Ok(users), Some(good)) => drop(good.insert(path, Arc::new(users))),
+            (Ok(_), None) => {}
+            (Err(error), _) => {
+                good = None;
+                let routes = config.routes.iter().enumerate();
+                for (n, _) in routes.filter(|(_, route)| route.users.as_ref() == Some(&path)) {
+                    findings.add_fault(&format!("routes[{n}].users"), &error);
+                }
+            }
         }
     }
-    None
+    good
 }
 
 /// Reads all files of users anew; a file that cannot be used keeps its content of `before`, and the fault is added to

@@ -15,31 +15,27 @@ use super::exit::{Exit, exit_with_error, print_stdout};
 use super::run::{control_runtime, one_of_names};
 use admin_address::{AdminAddress, FoundAdmin};
 use clap::{ArgAction, Args, Subcommand};
-use exchange::{AdminAnswer, NoAnswer, build_request, exchange_answer};
+use exchange::{AdminAnswer, AdminClient};
 use failure::CtlFailure;
 use http::Method;
 use litequic_admin::{
-    self as admin, ClientList, CloseOrder, DeniedList, DenyOrder, MaintenanceOrder, MaintenanceStatus, QlogOrder,
-    Status, Token,
+    self as admin, CloseOrder, DenyOrder, MaintenanceOrder, MaintenanceStatus, QlogOrder, Status, Token,
 };
 use litequic_config::Network;
 use litequic_telemetry::clients::{DEFAULT_LIMIT, ListOrder, ListQuery, MAX_LIMIT, Selection, Selector};
 use rustix::termios::tcgetwinsize;
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::Deserialize;
 use serde_json::Value as Json;
 use std::{
     env,
-    fmt::Write as _,
     io::{self, IsTerminal},
     ops::RangeInclusive,
     path::PathBuf,
     process::ExitCode,
     time::{Duration, SystemTime},
 };
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
-/// Timeout of a request: a reload, which reads files and checks certificates, takes longest.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time between the two answers from which `status` computes rates.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 /// Clears a terminal and moves to its first column and row (ECMA-48 §8.3.39, §8.3.21).
@@ -359,7 +355,7 @@ pub fn run_ctl(arguments: CtlArguments) -> ExitCode {
             None => admin_address::find_admin(|name| env::var_os(name), target.config.as_deref()).await,
         };
         let printed = match found {
-            Ok(found) => run_command(&found, command, &request, token.as_ref()).await,
+            Ok(found) => run_command(&AdminClient { found, token }, command, &request).await,
             Err(failure) => Err(failure),
         };
         printed.unwrap_or_else(|failure| failure.print_and_exit())
@@ -367,38 +363,34 @@ pub fn run_ctl(arguments: CtlArguments) -> ExitCode {
 }
 
 /// Sends `request`, which is that of `command`, and prints the answer.
-async fn run_command(
-    found: &FoundAdmin,
-    command: CtlCommand,
-    request: &CtlRequest,
-    token: Option<&Token>,
-) -> Result<ExitCode, CtlFailure> {
+async fn run_command(client: &AdminClient, command: CtlCommand, request: &CtlRequest) -> Result<ExitCode, CtlFailure> {
     let text = match command {
         CtlCommand::Status(ScreenOptions { json: false, watch }) => {
-            return show_status(found, token, watch.map(Duration::from_secs)).await;
+            return show_status(client, watch.map(Duration::from_secs)).await;
         }
         CtlCommand::Clients { screen: ScreenOptions { json: false, watch }, .. } => {
-            return show_clients(found, request, token, watch.map(Duration::from_secs)).await;
+            let render = async || Ok(clients::render_clients(&client.fetch_json(request).await?));
+            return show_screens(watch.map(Duration::from_secs), render).await;
         }
         CtlCommand::Qlog { out, .. } => {
             // `to_request` has checked the order.
             let order = request.query.as_deref().unwrap_or_default();
             let order = QlogOrder::from_qlog_query(order).map_err(|why| CtlFailure { exit: Exit::Usage, why })?;
-            return Ok(qlog::record_logs(found, &order, token, out).await);
+            return Ok(qlog::record_logs(client, &order, out).await);
         }
-        CtlCommand::Maintenance { state: None, .. } => render_maintenance(&fetch_status(found, token).await?),
+        CtlCommand::Maintenance { state: None, .. } => render_maintenance(&client.fetch_json(request).await?),
         // The JSON is printed unchanged: a younger litequic may have more members.
         CtlCommand::Certificates { json: JsonOption { json: true }, action: None } => {
-            format!("{:#}\n", fetch_status::<AcmeJson>(found, token).await?.acme)
+            format!("{:#}\n", client.fetch_json::<AcmeJson>(request).await?.acme)
         }
         CtlCommand::Certificates { action: None, .. } => {
-            certificates::render_acme(&fetch_status(found, token).await?, SystemTime::now())
+            certificates::render_acme(&client.fetch_json(request).await?, SystemTime::now())
         }
         CtlCommand::Denied { json: JsonOption { json: false } } => {
-            denied::render_denied(&fetch_json::<DeniedList>(found, request, token).await?)
+            denied::render_denied(&client.fetch_json(request).await?)
         }
         _ => {
-            let AdminAnswer { body, process, .. } = fetch_success(found, request, token).await?;
+            let AdminAnswer { body, process, .. } = client.fetch_success(request).await?;
             let body = match command {
                 CtlCommand::Reload if io::stdout().is_terminal() => local_time::with_local_time(&body).into(),
                 _ => body,
@@ -414,7 +406,7 @@ async fn run_command(
 /// Routes in maintenance of a status, formatted like the answer to `ctl maintenance on`.
 fn render_maintenance(status: &Status) -> String {
     let line = |one: &MaintenanceStatus| {
-        let target = one.target.known_value().map_or("all", String::as_str);
+        let target = one.target.as_deref().unwrap_or("all");
         let routes: String = one.routes.iter().map(|name| format!("  {name}\n")).collect();
         format!("{target} answers 503, Retry-After: {}\n{routes}", one.retry_after.unwrap_or_default())
     };
@@ -422,54 +414,29 @@ fn render_maintenance(status: &Status) -> String {
     if all.is_empty() { "no route is in maintenance\n".into() } else { all.iter().map(line).collect() }
 }
 
-/// Prints the status for people: once, or again after each `every` until the process is ended.
-async fn show_status(
-    found: &FoundAdmin,
-    token: Option<&Token>,
-    every: Option<Duration>,
-) -> Result<ExitCode, CtlFailure> {
-    let is_terminal = io::stdout().is_terminal();
-    let colour = is_terminal && has_colour(|name| env::var(name).ok());
-    let mut before = fetch_status(found, token).await?;
-    let mut pause = STATUS_INTERVAL;
-    loop {
-        sleep(pause).await;
-        let screen = match (fetch_status(found, token).await, every) {
-            (Ok(now), _) => {
-                let screen = status::render_status(&now, Some(&before), colour, terminal_width());
-                before = now;
-                screen
-            }
-            // litequic may answer the next request.
-            (Err(failure), Some(_)) => format!("litequic: {}\n", failure.why),
-            (Err(failure), None) => return Err(failure),
-        };
-        let Some(every) = every else { return Ok(print_stdout(screen.as_bytes())) };
-        let beginning = if is_terminal { CLEAR_SCREEN } else { "" };
-        let end = if is_terminal { "" } else { "\n" };
-        if print_stdout(format!("{beginning}{screen}{end}").as_bytes()) != ExitCode::SUCCESS {
-            return Ok(Exit::Output.into());
-        }
-        pause = every;
-    }
+/// Prints the status for people.
+async fn show_status(client: &AdminClient, every: Option<Duration>) -> Result<ExitCode, CtlFailure> {
+    let colour = io::stdout().is_terminal() && has_colour(|name| env::var(name).ok());
+    let mut before: Status = client.fetch_json(&CtlRequest::STATUS).await?;
+    sleep(STATUS_INTERVAL).await;
+    let render = async || {
+        let now = client.fetch_json(&CtlRequest::STATUS).await?;
+        let screen = status::render_status(&now, Some(&before), colour, terminal_width());
+        before = now;
+        Ok(screen)
+    };
+    show_screens(every, render).await
 }
 
-/// Number of columns of the terminal at standard output, with a lower bound that also holds without a terminal.
-fn terminal_width() -> usize {
-    tcgetwinsize(io::stdout()).map_or(0, |size| size.ws_col.into()).max(status::MIN_WIDTH)
-}
-
-/// Prints the list of clients for people: once, or again after each `every` until the process is ended.
-async fn show_clients(
-    found: &FoundAdmin,
-    request: &CtlRequest,
-    token: Option<&Token>,
+/// Prints the screen that `render` returns: once, or again after each `every` until the process is ended.
+async fn show_screens(
     every: Option<Duration>,
+    mut render: impl AsyncFnMut() -> Result<String, CtlFailure>,
 ) -> Result<ExitCode, CtlFailure> {
     let is_terminal = io::stdout().is_terminal();
     loop {
-        let screen = match (fetch_json::<ClientList>(found, request, token).await, every) {
-            (Ok(list), _) => clients::render_clients(&list),
+        let screen = match (render().await, every) {
+            (Ok(screen), _) => screen,
             // litequic may answer the next request.
             (Err(failure), Some(_)) => format!("litequic: {}\n", failure.why),
             (Err(failure), None) => return Err(failure),
@@ -483,114 +450,20 @@ async fn show_clients(
     }
 }
 
+/// Number of columns of the terminal at standard output, with a lower bound that also holds without a terminal.
+fn terminal_width() -> usize {
+    tcgetwinsize(io::stdout()).map_or(0, |size| size.ws_col.into()).max(status::MIN_WIDTH)
+}
+
 /// Returns whether a terminal is to get colours, by the environment (<https://no-color.org>).
 fn has_colour(variable: impl Fn(&str) -> Option<String>) -> bool {
     let is_unset = variable("NO_COLOR").is_none_or(|value| value.is_empty());
     is_unset && variable("TERM").is_none_or(|terminal| terminal != "dumb")
 }
 
-async fn fetch_status<T: DeserializeOwned>(found: &FoundAdmin, token: Option<&Token>) -> Result<T, CtlFailure> {
-    fetch_json(found, &CtlRequest::STATUS, token).await
-}
-
-/// Fetches an answer, and parses it as JSON.
-async fn fetch_json<T: DeserializeOwned>(
-    found: &FoundAdmin,
-    request: &CtlRequest,
-    token: Option<&Token>,
-) -> Result<T, CtlFailure> {
-    let answer = fetch_success(found, request, token).await?;
-    serde_json::from_slice(&answer.body).map_err(|error| {
-        let path = request.path;
-        CtlFailure::unavailable(&found.place, format_args!("the answer is not a valid response to {path}: {error}"))
-    })
-}
-
-/// Fetches a successful answer.
-async fn fetch_success(
-    found: &FoundAdmin,
-    request: &CtlRequest,
-    token: Option<&Token>,
-) -> Result<AdminAnswer, CtlFailure> {
-    let answer = fetch_answer(found, request, token).await?;
-    let older = match answer.is_signed || answer.is_token_refused() {
-        true => None,
-        false => Some(older_version(found, request, &answer, token).await?),
-    };
-    if answer.status.is_success() {
-        return Ok(answer);
-    }
-    let mut why = String::from_utf8_lossy(&answer.body).trim_end().to_owned();
-    if let Some(process) = answer.process.filter(|_| request.method == Method::POST) {
-        why = format!("process {process}: {why}");
-    }
-    if let Some(version) = older {
-        let place = &found.place;
-        // Writing to a String cannot fail.
-        let _ =
-            write!(why, "\n  {place} is litequic {version}, older than this program ({})", env!("CARGO_PKG_VERSION"));
-    }
-    Err(CtlFailure { exit: Exit::Status, why })
-}
-
-/// Version of a litequic whose `answer` has no `Server`, as of those before 0.1.0: from its status.
-///
-/// # Errors
-///
-/// The answer is another program's.
-async fn older_version(
-    found: &FoundAdmin,
-    request: &CtlRequest,
-    answer: &AdminAnswer,
-    token: Option<&Token>,
-) -> Result<String, CtlFailure> {
-    let status = match request.path == CtlRequest::STATUS.path {
-        true => None,
-        false => Some(fetch_answer(found, &CtlRequest::STATUS, token).await?),
-    };
-    let status = status.as_ref().unwrap_or(answer);
-    status::status_version(&status.body).ok_or_else(|| admin_address::not_litequic_failure(&found.place, &found.missed))
-}
-
-/// Fetches the answer of a litequic, or of a program that does not name itself.
-async fn fetch_answer(
-    found: &FoundAdmin,
-    request: &CtlRequest,
-    token: Option<&Token>,
-) -> Result<AdminAnswer, CtlFailure> {
-    let place = &found.place;
-    match timeout(REQUEST_TIMEOUT, connect_and_exchange(place, request, token)).await {
-        Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(unanswered)) => Err(unanswered.into_ctl_failure(found)),
-        Err(_) => Err(CtlFailure::unavailable(place, format_args!("no answer within {REQUEST_TIMEOUT:?}"))),
-    }
-}
-
-async fn connect_and_exchange(
-    place: &AdminAddress,
-    request: &CtlRequest,
-    token: Option<&Token>,
-) -> Result<AdminAnswer, NoAnswer> {
-    let request = build_request(place, request, token)?;
-    match place.connect_admin().await {
-        Ok(stream) => exchange_answer(stream, request).await,
-        Err(error) => Err(NoAnswer::NotReached(error)),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn a_server_that_never_answers_is_given_up() {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let place = AdminAddress::Tcp(listener.local_addr().unwrap().to_string());
-        let found = FoundAdmin { place, missed: Vec::new() };
-        let failure = fetch_success(&found, &CtlRequest::read("/healthz"), None).await.err().unwrap();
-        assert_eq!(failure.why, format!("{}: no answer within 30s", found.place));
-        assert_eq!(failure.exit, Exit::Unavailable);
-    }
 
     #[test]
     fn no_color_and_dumb_terminals_disable_colours() {

@@ -51,9 +51,7 @@ impl From<&StartError> for Exit {
     fn from(error: &StartError) -> Self {
         match error {
             StartError::AdminSocket { source, .. } if source.kind() == io::ErrorKind::AddrInUse => Self::Unavailable,
-            StartError::Pages(_)
-            | StartError::Users(_)
-            | StartError::OriginTls(_)
+            StartError::Files(_)
             | StartError::AdminSocket { .. }
             | StartError::Secret(_)
             | StartError::ServerIdKey(_)

@@ -300,40 +300,6 @@ async fn ctl_says_where_it_looked() {
     assert_eq!((ended.code, ended.stderr), (Some(69), expected));
 }
 
-/// A litequic from before `Server: litequic`, without newer keys of the status and without `POST /http3`.
-#[tokio::test]
-async fn an_older_litequic_is_known_by_its_status() {
-    let setup = Setup::new("").await;
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let admin = listener.local_addr().unwrap().to_string();
-    let status = include_str!("../fixtures/status/older.json").replace("\"0.1.0\"", "\"0.0.9\"");
-    thread::spawn(move || {
-        while let Ok((mut stream, _)) = listener.accept() {
-            let mut request = [0; 4096];
-            let length = stream.read(&mut request).unwrap();
-            let answer = match request[..length].split(|byte| *byte == b' ').nth(1).unwrap() {
-                b"/status" => format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{status}", status.len()),
-                b"/config" => {
-                    "HTTP/1.1 401 Unauthorized\r\nContent-Length: 30\r\n\r\nthe token is missing or wrong\n".into()
-                }
-                b"/healthz" => "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok\n".into(),
-                _ => "HTTP/1.1 404 Not Found\r\nContent-Length: 10\r\n\r\nnot found\n".to_owned(),
-            };
-            // The client may have hung up by then.
-            let _ = stream.write_all(answer.as_bytes());
-        }
-    });
-    let ctl = |arguments: &[&str]| setup.ctl(&[arguments, &["--admin", &admin]].concat());
-    assert!(ctl(&["status"]).success().starts_with("litequic 0.0.9  ready  up "));
-    assert_eq!(ctl(&["health"]).success(), "ok\n");
-    let ended = ctl(&["config"]);
-    assert_eq!((ended.code, ended.stderr), (Some(1), "litequic: the token is missing or wrong\n".into()));
-    let ended = ctl(&["http3", "off"]);
-    let own = env!("CARGO_PKG_VERSION");
-    let expected = format!("litequic: not found\n  {admin} is litequic 0.0.9, older than this program ({own})\n");
-    assert_eq!((ended.code, ended.stderr), (Some(1), expected));
-}
-
 #[tokio::test]
 async fn what_is_no_litequic_is_named_as_such() {
     let setup = Setup::new("").await;

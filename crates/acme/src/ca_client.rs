@@ -9,13 +9,14 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
 use litequic_base::connect_host::{ConnectHostError, connect_host};
+use parking_lot::Mutex;
 use rustls::{ClientConfig, pki_types::ServerName};
 use serde_json::{Value as Json, json};
 use std::{
     io,
     pin::Pin,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, SystemTime},
@@ -112,17 +113,17 @@ impl CaClient {
 
     /// Takes the seconds to wait from the last refusal.
     pub(super) fn take_retry_after(&self) -> Option<u64> {
-        self.0.lock_hints().retry_after.take()
+        self.0.hints.lock().retry_after.take()
     }
 
     /// Returns the CA's issuer domain name for dns-persist-01, from an authorization.
     pub(super) fn issuer_domain(&self) -> Option<String> {
-        self.0.lock_hints().issuer.clone()
+        self.0.hints.lock().issuer.clone()
     }
 
     /// Takes the seconds to wait before the next poll, from the last response.
     pub(super) fn take_poll_delay(&self) -> Option<u64> {
-        self.0.lock_hints().poll_delay.take()
+        self.0.hints.lock().poll_delay.take()
     }
 }
 
@@ -139,10 +140,6 @@ impl HttpClient for CaClient {
 }
 
 impl CaClientState {
-    fn lock_hints(&self) -> std::sync::MutexGuard<'_, CaHints> {
-        self.hints.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     async fn exchange_with_ca(&self, request: Request<BodyWrapper<Bytes>>) -> Result<BytesResponse, Error> {
         let url = request.uri().clone();
         let host = https_host(&url)?;
@@ -177,14 +174,14 @@ impl CaClientState {
             timeout(EXCHANGE_TIMEOUT, exchange).await.map_err(|_| CaError::Timeout(host.clone()))??;
         self.report_clock_skew(&parts);
         let asked = normalize_retry_after(&mut parts, is_renewal_info);
-        let mut noted = self.lock_hints();
+        let mut noted = self.hints.lock();
         noted.poll_delay = asked;
         if !parts.status.is_success() && asked.is_some() {
             noted.retry_after = asked;
         }
         drop(noted);
         if let Some(issuer) = parse_issuer_domain(&body) {
-            self.lock_hints().issuer = Some(issuer);
+            self.hints.lock().issuer = Some(issuer);
         }
         if is_directory && parts.status.is_success() {
             check_directory_urls(&body).map_err(|problem| CaError::Directory(self.directory.clone(), problem))?;

@@ -7,13 +7,14 @@ use super::failure::{OrderFailure, run_blocking};
 use super::folder::{AcmeFolder, challenge_file_name};
 use arc_swap::ArcSwap;
 use litequic_config::{Acme, AcmeHost};
+use parking_lot::Mutex;
 use rcgen::{CertificateParams, CustomExtension, DistinguishedName, KeyPair};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use std::{
     collections::{BTreeMap, HashMap},
     fmt::Write,
     net::IpAddr,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 use tokio::{
@@ -195,12 +196,12 @@ impl ChallengeResponses {
 
     /// Stores the record that an operator has to set for `host`.
     pub(super) fn set_persistent_record(&self, host: &AcmeHost, record: String) {
-        self.records.lock().unwrap_or_else(PoisonError::into_inner).insert(host.clone(), record);
+        self.records.lock().insert(host.clone(), record);
     }
 
     /// Returns the record that an operator has to set for `host`, if one is known.
     pub(super) fn persistent_record(&self, host: &AcmeHost) -> Option<String> {
-        self.records.lock().unwrap_or_else(PoisonError::into_inner).get(host).cloned()
+        self.records.lock().get(host).cloned()
     }
 
     /// Withdraws the certificate of the challenge with the server name `name`.

@@ -3,9 +3,9 @@
 use super::plan::Validity;
 use litequic_base::named_enum;
 use litequic_config::AcmeHost;
+use parking_lot::Mutex;
 use std::{
     collections::BTreeMap,
-    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 use tokio::sync::Notify;
@@ -65,13 +65,9 @@ pub struct AcmeHostTable {
     manager_wake: Notify,
 }
 
-fn lock_mutex<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl AcmeHostTable {
     pub(super) fn replace_entries(&self, entries: Vec<AcmeHostEntry>) {
-        *lock_mutex(&self.entries) = entries;
+        *self.entries.lock() = entries;
     }
 
     /// Orders a certificate for `host` now.
@@ -82,13 +78,13 @@ impl AcmeHostTable {
     pub fn order_renewal(&self, host: &str) -> Result<String, String> {
         let host = AcmeHost::from(host.to_ascii_lowercase());
         let name = host.to_string();
-        let entries = lock_mutex(&self.entries);
+        let entries = self.entries.lock();
         if !entries.iter().any(|entry| entry.host == name) {
             let known: String =
                 entries.iter().take(MAX_LISTED_HOSTS).map(|entry| format!("  {}\n", entry.host)).collect();
             return Err(format!("litequic obtains no certificate of {name} by ACME; the hosts are\n{known}"));
         }
-        let mut ordered = lock_mutex(&self.last_ordered);
+        let mut ordered = self.last_ordered.lock();
         let left = ordered.get(&name).and_then(|last| MIN_ORDER_INTERVAL.checked_sub(last.elapsed()));
         if let Some(left) = left {
             let seconds = left.as_secs().max(1);
@@ -98,7 +94,7 @@ impl AcmeHostTable {
         }
         ordered.retain(|_, last| last.elapsed() < MIN_ORDER_INTERVAL);
         ordered.insert(name.clone(), Instant::now());
-        lock_mutex(&self.renewal_orders).push(host);
+        self.renewal_orders.lock().push(host);
         self.manager_wake.notify_one();
         Ok(format!("ordering a certificate for {name}: the log and `litequic ctl certificates` have the result\n"))
     }
@@ -114,11 +110,11 @@ impl AcmeHostTable {
     }
 
     pub(super) fn take_renewal_orders(&self) -> Vec<AcmeHost> {
-        std::mem::take(&mut *lock_mutex(&self.renewal_orders))
+        std::mem::take(&mut *self.renewal_orders.lock())
     }
 
     /// Returns the states of all hosts.
     pub fn host_entries(&self) -> Vec<AcmeHostEntry> {
-        lock_mutex(&self.entries).clone()
+        self.entries.lock().clone()
     }
 }

@@ -149,7 +149,7 @@ async fn answer_resource(state: &AdminState, surface: Surface, request: &Parts) 
     if let Some(token) = token.filter(|_| !resource.needs_no_token())
         && !token.is_presented(&request.headers)
     {
-        let mut answer = text_response(StatusCode::UNAUTHORIZED, super::TOKEN_REFUSED.into());
+        let mut answer = text_response(StatusCode::UNAUTHORIZED, "the token is missing or wrong\n".into());
         answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         return answer;
     }

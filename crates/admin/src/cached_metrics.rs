@@ -3,10 +3,8 @@
 use bytes::Bytes;
 use litequic_base::token_bucket::TokenBucket;
 use litequic_telemetry::MetricsRegistry;
-use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
-};
+use parking_lot::Mutex;
+use std::time::{Duration, Instant};
 
 /// Renderings per second, and in one burst: enough for several Prometheus servers that scrape every second. Beyond that
 /// the cached text is returned, which is at most 50 ms old.
@@ -32,19 +30,15 @@ impl Default for CachedMetrics {
 impl CachedMetrics {
     /// Returns the cached text if the rate limit is exceeded at `now`; `None` if the caller may render another.
     pub(super) fn cached_text(&self, now: Instant) -> Option<Bytes> {
-        let mut made = self.lock_rendered();
+        let mut made = self.0.lock();
         (!made.bucket.try_take_token(now) && !made.text.is_empty()).then(|| made.text.clone())
     }
 
     /// Returns the text of `registry`, and caches it.
     pub(super) fn render_text(&self, registry: &MetricsRegistry) -> Bytes {
-        let mut made = self.lock_rendered();
+        let mut made = self.0.lock();
         made.text = registry.render_metrics().into();
         made.text.clone()
-    }
-
-    fn lock_rendered(&self) -> MutexGuard<'_, RenderedMetrics> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -2,7 +2,7 @@
 //! `litequic ctl` and other programs rely on the types of the list.
 
 use super::denial::{DeniedList, DenyOrder};
-use super::objects::{Lenient, Nullable, deserialize_lenient, objects};
+use super::objects::{Lenient, deserialize_lenient, objects};
 use super::qlog::{QlogLines, QlogOrder};
 use super::query::{on_or_off, parse_on_off, query_members};
 use litequic_config::Network;
@@ -39,19 +39,19 @@ objects! {
         /// Index of the worker that serves the connection.
         worker: Option<u64>,
         /// Name in the TLS handshake; null without one.
-        server_name: Nullable<String>,
+        server_name: Option<String>,
         /// Version of TLS, or `none`.
         tls: Option<String>,
         /// Key exchange group; null without TLS.
-        group: Nullable<String>,
+        group: Option<String>,
         /// Whether the handshake resumed a session; null without TLS.
-        resumed: Nullable<bool>,
+        resumed: Option<bool>,
         /// Subject of the client's certificate; null without one.
-        certificate: Nullable<String>,
+        certificate: Option<String>,
         /// Seconds since the connection was accepted.
         age: Option<f64>,
         /// Seconds since the last request ended; null while one is open.
-        idle: Nullable<f64>,
+        idle: Option<f64>,
         /// Open requests.
         open: Option<u64>,
         /// Requests since the beginning of the connection.
@@ -65,15 +65,15 @@ objects! {
         /// Bytes of memory that the connection uses.
         held: Option<u64>,
         /// Smoothed round-trip time in seconds; null before the first sample.
-        rtt: Nullable<f64>,
+        rtt: Option<f64>,
         /// Share of sent packets that were lost, from 0 to 1; null over TCP.
-        loss: Nullable<f64>,
+        loss: Option<f64>,
         /// Packets sent for each ACK frame received; null over TCP, and before the first.
-        packets_per_ack: Nullable<f64>,
+        packets_per_ack: Option<f64>,
         /// Congestion window in bytes; null before it is known.
-        congestion_window: Nullable<u64>,
+        congestion_window: Option<u64>,
         /// Bytes in flight; null before they are known.
-        bytes_in_flight: Nullable<u64>,
+        bytes_in_flight: Option<u64>,
     }
 }
 

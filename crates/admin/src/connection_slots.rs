@@ -1,11 +1,7 @@
 //! Keeps the connections of an admin address, and selects the one to close for a new connection. Pure.
 
-use std::{
-    collections::HashMap,
-    hash::Hash,
-    sync::{Arc, Mutex, PoisonError},
-    time::Instant,
-};
+use parking_lot::Mutex;
+use std::{collections::HashMap, hash::Hash, sync::Arc, time::Instant};
 
 /// Activity of one connection.
 #[derive(Debug)]
@@ -26,13 +22,13 @@ impl ConnectionActivity {
 
     /// Records that a response begins or ends.
     pub(super) fn set_answering(&self, answers: bool, now: Instant) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = ActivityState { answers, since: now };
+        *self.0.lock() = ActivityState { answers, since: now };
     }
 
     /// Sort key for eviction: the first is closed first. Idle connections come before answering ones, the longest
     /// first.
     fn eviction_order(&self) -> (bool, Instant) {
-        let ActivityState { answers, since } = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let ActivityState { answers, since } = *self.0.lock();
         (answers, since)
     }
 }

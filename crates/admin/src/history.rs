@@ -4,11 +4,12 @@ use super::objects::{Lenient, deserialize_lenient, objects};
 use super::state::AdminState;
 use litequic_base::lifecycle::{PhaseWatch, ProcessPhase};
 use litequic_telemetry::ProcessFigures;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use std::{
     collections::VecDeque,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 use tokio::time::sleep;
@@ -47,11 +48,11 @@ pub struct MetricHistory(Mutex<VecDeque<HistoryPoint>>);
 impl MetricHistory {
     /// Returns the points, the oldest first.
     pub(super) fn recorded_history(&self) -> History {
-        History { points: self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect() }
+        History { points: self.0.lock().iter().cloned().collect() }
     }
 
     fn add_point(&self, point: HistoryPoint) {
-        let mut points = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut points = self.0.lock();
         if points.len() >= MAX_POINTS {
             points.pop_front();
         }

@@ -62,14 +62,14 @@ pub use history::{History, HistoryPoint, MetricHistory, record_history};
 pub use maintenance::{MaintenanceOrder, SwitchMaintenance};
 pub use mechanisms::{MechanismWork, mechanism_rows};
 pub use metrics::AdminMetrics;
-pub use objects::{Nullable, Samples};
+pub use objects::Samples;
 pub use problems::Problem;
 pub use qlog::{QlogLines, QlogOrder};
 pub use readiness::{OriginProbe, Readiness};
 pub use server::{AdminLimits, AdminServer};
 pub use state::{
     AdminHooks, AdminState, OrderRenewal, PROCESS_FIELD, ProcessIdentity, ReadStatus, ReloadRequest, SERVER_FIELD,
-    Surface, TOKEN_REFUSED, UNCHANGED_PREFIX, WORKER_DEADLINE,
+    Surface, UNCHANGED_PREFIX, WORKER_DEADLINE,
 };
 pub use status::{
     AcmeStatus, CertificateStatus, DerivedStatus, DescriptorSideStatus, DescriptorStatus, Http3Status,

@@ -30,20 +30,6 @@ pub(super) use objects;
 #[serde(transparent)]
 pub struct Samples(pub BTreeMap<String, u64>);
 
-/// A value that may be null; null differs from missing.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum Nullable<T> {
-    /// A value that is present.
-    Value(T),
-    /// JSON null.
-    Null,
-    /// A member that is missing, or has an unexpected type.
-    #[default]
-    #[serde(skip_deserializing)]
-    Unknown,
-}
-
 /// A member of an object that another version of litequic may have written.
 pub(super) trait Lenient {
     /// Converts a JSON value, or returns the default if its type is unexpected.
@@ -63,12 +49,6 @@ impl<T: DeserializeOwned + Default> Lenient for Vec<T> {
     }
 }
 
-impl<T: DeserializeOwned> Lenient for Nullable<T> {
-    fn from_json_value(value: Json) -> Self {
-        serde_json::from_value(value).unwrap_or_default()
-    }
-}
-
 impl<'de> Deserialize<'de> for Samples {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let all = Map::deserialize(deserializer)?;
@@ -79,20 +59,4 @@ impl<'de> Deserialize<'de> for Samples {
 /// Deserializes a member of an object without failing on an unexpected type.
 pub(super) fn deserialize_lenient<'de, D: Deserializer<'de>, T: Lenient>(deserializer: D) -> Result<T, D::Error> {
     Json::deserialize(deserializer).map(T::from_json_value)
-}
-
-impl<T> From<Option<T>> for Nullable<T> {
-    fn from(value: Option<T>) -> Self {
-        value.map_or(Self::Null, Self::Value)
-    }
-}
-
-impl<T> Nullable<T> {
-    /// Returns the value, unless it is null or unknown.
-    pub fn known_value(&self) -> Option<&T> {
-        match self {
-            Self::Value(value) => Some(value),
-            Self::Null | Self::Unknown => None,
-        }
-    }
 }

@@ -45,8 +45,8 @@ pub(super) fn list_problems(status: &Status) -> Vec<Problem> {
     if let (Some(false), Some(true)) = (status.http3.on, status.http3.configured) {
         add("http3", "HTTP/3 was switched off; litequic ctl http3 on switches it on again".into());
     }
-    if let Some(traces) = status.traces.known_value()
-        && let Some(problem) = traces.problem.known_value()
+    if let Some(traces) = &status.traces
+        && let Some(problem) = &traces.problem
     {
         add("traces", format!("the collector of traces does not accept spans: {problem}"));
     }
@@ -82,9 +82,7 @@ fn origin_problems(status: &Status) -> Vec<Problem> {
         let (all, failing, problem) = origins.entry(server.name.as_deref().unwrap_or_default()).or_default();
         *all += 1;
         let ejected = server.ejected_by.is_some_and(|workers| workers > 0);
-        if let Some(reason) =
-            server.problem.known_value().map(String::as_str).or(ejected.then_some("ejected after failures"))
-        {
+        if let Some(reason) = server.problem.as_deref().or(ejected.then_some("ejected after failures")) {
             *failing += 1;
             *problem = reason;
         }

@@ -19,9 +19,6 @@ pub const SERVER_FIELD: &str = "litequic";
 /// Field of every response to an operator: the process ID, a comma, and the configuration file.
 pub const PROCESS_FIELD: &str = "litequic-process";
 
-/// Body of the response to a request with a missing or wrong token; `litequic ctl` prints it.
-pub const TOKEN_REFUSED: &str = "the token is missing or wrong\n";
-
 /// Beginning of the response to a reload without a change, after one with changes: a time in UTC, by RFC 3339, and a
 /// comma follow. `litequic ctl` shows the local time on a terminal.
 pub const UNCHANGED_PREFIX: &str = "nothing has changed since ";

@@ -1,9 +1,7 @@
 //! Limits a rate by a token bucket. Pure; the caller passes the time.
 
-use std::{
-    sync::{Mutex, PoisonError},
-    time::{Duration, Instant},
-};
+use parking_lot::Mutex;
+use std::time::{Duration, Instant};
 
 /// Default burst, as the time in which the rate yields it. Honest peers send in bursts (a page is left, a stall ends),
 /// and only sustained load is expensive.
@@ -76,7 +74,7 @@ impl SharedTokenBucket {
 
     /// Takes a token if the bucket has one, and returns whether it had; leaves no debt.
     pub fn try_take_token(&self, now: Instant) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).try_take_token(now)
+        self.0.lock().try_take_token(now)
     }
 }
 

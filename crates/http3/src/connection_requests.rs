@@ -1,13 +1,14 @@
 //! Polls the requests of one connection. The connection's task does so itself: each request has a slot with a waker,
 //! and only woken slots are polled. The waker of a slot is reused by the next request.
 
+use parking_lot::Mutex;
 use std::{
     collections::VecDeque,
     future::Future,
     mem,
     pin::Pin,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     task::{Context, Wake, Waker},
@@ -78,7 +79,7 @@ impl<F: Future<Output = ()>> ConnectionRequests<F> {
     /// Begins a turn of the connection's task, whose waker `cx` has. Returns true in the first turn, and if
     /// [`Self::connection_waker`] was woken.
     pub(super) fn begin_poll_turn(&mut self, cx: &Context<'_>) -> bool {
-        let mut state = self.woken.lock_wakes();
+        let mut state = self.woken.0.lock();
         self.turn.extend(state.slots.drain(..));
         match &mut state.task {
             Some(task) => task.clone_from(cx.waker()),
@@ -143,7 +144,7 @@ struct WakeQueueState {
 impl WakeQueue {
     /// Records a wake by `note`, and wakes the connection's task.
     fn wake_connection_task(&self, note: impl FnOnce(&mut WakeQueueState)) {
-        let mut state = self.lock_wakes();
+        let mut state = self.0.lock();
         note(&mut state);
         let task = state.task.take();
         drop(state);
@@ -151,10 +152,6 @@ impl WakeQueue {
         if let Some(task) = task {
             task.wake();
         }
-    }
-
-    fn lock_wakes(&self) -> MutexGuard<'_, WakeQueueState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -10,12 +10,13 @@
 use crate::fairness::{ClientSource, EvictionOrder};
 use futures_util::task::AtomicWaker;
 use litequic_base::relaxed_cell::RelaxedCell;
+use parking_lot::Mutex;
 use std::{
     cmp::Reverse,
     collections::HashMap,
     net::IpAddr,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     task::{Context, Poll},
@@ -82,7 +83,7 @@ impl ReceiveBudget {
     /// Registers a connection whose client may send `window` bytes ahead. The client is in `network` (address and
     /// prefix length in bits), or a source of its own.
     pub fn grant_window(&self, window: u64, network: Option<(IpAddr, u8)>) -> WindowGrant {
-        let mut accounts = self.lock_accounts();
+        let mut accounts = self.0.accounts.lock();
         let id = accounts.next;
         accounts.next = id.wrapping_add(1);
         let account = ReceiveAccount(Arc::new(ReceiveAccountState {
@@ -103,7 +104,7 @@ impl ReceiveBudget {
     /// source whose connections buffer most. Their bytes no longer count, as they are freed within this turn. A
     /// connection that buffers at most `floor` bytes stays open.
     fn close_largest(&self) {
-        let accounts = self.lock_accounts();
+        let accounts = self.0.accounts.lock();
         let mut holding: Vec<&ReceiveAccount> =
             accounts.by_id.values().filter(|account| !account.0.is_evicted.load(Relaxed)).collect();
         holding.sort_unstable_by_key(|account| Reverse(account.unread_bytes()));
@@ -124,10 +125,6 @@ impl ReceiveBudget {
             account.0.is_evicted.store(true, Relaxed);
             account.0.waker.wake();
         }
-    }
-
-    fn lock_accounts(&self) -> MutexGuard<'_, ReceiveAccounts> {
-        self.0.accounts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -154,7 +151,7 @@ impl WindowGrant {
 
 impl Drop for WindowGrant {
     fn drop(&mut self) {
-        self.account.0.budget.lock_accounts().by_id.remove(&self.id);
+        self.account.0.budget.0.accounts.lock().by_id.remove(&self.id);
         // The connection's tasks may still use the account until they are dropped: it counts nothing any more.
         self.account.0.has_ended.store(true, Relaxed);
         self.account.release_unread();
@@ -343,7 +340,7 @@ mod tests {
         account.on_received(1000);
         assert_eq!(budget.buffered_bytes(), 0, "it has ended");
         assert!(account.poll_over_budget(&Context::from_waker(noop_waker_ref())).is_pending(), "by itself");
-        assert!(budget.lock_accounts().by_id.is_empty());
+        assert!(budget.0.accounts.lock().by_id.is_empty());
     }
 
     #[test]

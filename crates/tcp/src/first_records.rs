@@ -26,13 +26,8 @@ impl FirstRecords {
         Self { left: if is_encrypted { SHORT_RECORDS_BYTES } else { 0 } }
     }
 
-    /// Returns the part of `bytes` for one write, which becomes one record, or several.
-    pub(super) fn limit_write<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
-        if self.left == 0 { bytes } else { bytes.get(..SHORT_RECORD_LEN).unwrap_or(bytes) }
-    }
-
     /// Calls `write` with the part of `slices` for one write.
-    pub(super) fn limit_vectored_write<T>(&self, slices: &[IoSlice<'_>], write: impl FnOnce(&[IoSlice<'_>]) -> T) -> T {
+    pub(super) fn limit_write<T>(&self, slices: &[IoSlice<'_>], write: impl FnOnce(&[IoSlice<'_>]) -> T) -> T {
         let length = slices.iter().fold(0_usize, |sum, slice| sum.saturating_add(slice.len()));
         if self.left == 0 || length <= SHORT_RECORD_LEN {
             return write(slices);
@@ -60,28 +55,28 @@ mod tests {
 
     fn lengths(records: &FirstRecords, slices: &[&[u8]]) -> Vec<usize> {
         let slices: Vec<IoSlice<'_>> = slices.iter().map(|slice| IoSlice::new(slice)).collect();
-        records.limit_vectored_write(&slices, |slices| slices.iter().map(|slice| slice.len()).collect())
+        records.limit_write(&slices, |slices| slices.iter().map(|slice| slice.len()).collect())
     }
 
     #[test]
     fn the_first_records_are_short_and_later_ones_are_not() {
         let mut records = FirstRecords::new(true);
         let body = vec![7; 20_000];
-        assert_eq!(records.limit_write(&body).len(), 4096);
-        assert_eq!(records.limit_write(b"short"), b"short");
+        assert_eq!(lengths(&records, &[&body]), [4096]);
+        assert_eq!(lengths(&records, &[b"short"]), [5]);
         assert_eq!(lengths(&records, &[b"header", &body, b"next"]), [6, 4090, 0]);
         assert_eq!(lengths(&records, &[b"header", &body[..4000], b"next"]), [6, 4000, 4]);
         records.count_written(SHORT_RECORDS_BYTES - 1);
-        assert_eq!(records.limit_write(&body).len(), 4096);
+        assert_eq!(lengths(&records, &[&body]), [4096]);
         records.count_written(1);
-        assert_eq!(records.limit_write(&body).len(), 20_000);
+        assert_eq!(lengths(&records, &[&body]), [20_000]);
         assert_eq!(lengths(&records, &[b"header", &body]), [6, 20_000]);
     }
 
     #[test]
     fn a_connection_without_tls_has_no_records() {
         let records = FirstRecords::new(false);
-        assert_eq!(records.limit_write(&[7; 20_000]).len(), 20_000);
+        assert_eq!(lengths(&records, &[&[7; 20_000]]), [20_000]);
     }
 
     proptest! {
@@ -91,7 +86,7 @@ mod tests {
         ) {
             let all: Vec<u8> = slices.concat();
             let slices: Vec<IoSlice<'_>> = slices.iter().map(|slice| IoSlice::new(slice)).collect();
-            let written = FirstRecords::new(true).limit_vectored_write(&slices, |slices| {
+            let written = FirstRecords::new(true).limit_write(&slices, |slices| {
                 slices.iter().flat_map(|slice| slice.iter().copied()).collect::<Vec<u8>>()
             });
             prop_assert!(all.starts_with(&written));

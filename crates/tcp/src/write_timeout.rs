@@ -217,17 +217,8 @@ impl<S: AsyncRead + Unpin, R: OpenResponse> AsyncRead for WriteTimeout<S, R> {
 }
 
 impl<S: AsyncWrite + ClientSocket + Unpin, R: OpenResponse> AsyncWrite for WriteTimeout<S, R> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let bytes = self.first_records.limit_write(bytes);
-        let written = match self.poll_flush_queue(cx) {
-            Poll::Ready(Ok(())) => Pin::new(&mut self.stream).poll_write(cx, bytes),
-            blocked => blocked.map_ok(|()| 0),
-        };
-        if let Poll::Ready(Ok(written)) = written {
-            self.first_records.count_written(written);
-            self.writes.on_bytes_accepted(&[IoSlice::new(bytes)], written);
-        }
-        self.check_deadline(written, |bytes| *bytes, cx)
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(cx, &[IoSlice::new(bytes)])
     }
 
     fn poll_write_vectored(
@@ -239,7 +230,7 @@ impl<S: AsyncWrite + ClientSocket + Unpin, R: OpenResponse> AsyncWrite for Write
         let Self { stream, first_records, .. } = &mut *self;
         let written = match queue {
             Poll::Ready(Ok(())) => {
-                first_records.limit_vectored_write(slices, |slices| Pin::new(stream).poll_write_vectored(cx, slices))
+                first_records.limit_write(slices, |slices| Pin::new(stream).poll_write_vectored(cx, slices))
             }
             blocked => blocked.map_ok(|()| 0),
         };

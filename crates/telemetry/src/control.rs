@@ -5,7 +5,7 @@ use super::{
     group::{Family, Group, Sample, SampleValue},
 };
 use crate::metrics;
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 
 metrics! {
     /// Metrics that the control thread writes.
@@ -114,17 +114,17 @@ pub struct ConfigVersion(Mutex<String>);
 impl ConfigVersion {
     /// Sets the version.
     pub fn set_version(&self, version: String) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = version;
+        *self.0.lock() = version;
     }
 
     /// The current version.
     pub fn get(&self) -> String {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().clone()
     }
 
     #[cfg(test)]
     pub(super) fn is_version_unlocked(&self) -> bool {
-        self.0.try_lock().is_ok()
+        self.0.try_lock().is_some()
     }
 }
 
@@ -153,12 +153,12 @@ pub struct CertificateValidities(Mutex<Vec<CertificateValidity>>);
 impl CertificateValidities {
     /// Sets the validity of all certificates.
     pub fn set_validities(&self, certificates: Vec<CertificateValidity>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = certificates;
+        *self.0.lock() = certificates;
     }
 
     #[cfg(test)]
     pub(super) fn is_list_unlocked(&self) -> bool {
-        self.0.try_lock().is_ok()
+        self.0.try_lock().is_some()
     }
 }
 
@@ -172,7 +172,7 @@ impl Group for CertificateValidities {
             name: "certificates_not_before_timestamp_seconds",
             help: "Time from which each certificate is valid, in seconds since the Unix epoch.",
         };
-        let certificates = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let certificates = self.0.lock().clone();
         for CertificateValidity { name, from, until } in certificates {
             for (family, time) in [(expiry, until), (not_before, from)] {
                 let labels = vec![("certificate", name.clone().into())];
@@ -190,14 +190,14 @@ impl ProblemTable {
     /// Sets the problems: pairs of a kind, which is a fixed word, and of a subject that the configuration names, or
     /// none.
     pub fn set_problems(&self, problems: Vec<(&'static str, String)>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = problems;
+        *self.0.lock() = problems;
     }
 }
 
 impl Group for ProblemTable {
     fn visit(&self, see: &mut dyn FnMut(Sample)) {
         let help = "Problems that the status page and `litequic ctl status` show, by kind and subject.";
-        let problems = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let problems = self.0.lock().clone();
         for (kind, subject) in problems {
             let labels = vec![("kind", kind.into()), ("subject", subject.into())];
             see(Sample { family: Family { name: "problems", help }, labels, note: "", value: SampleValue::Gauge(1) });

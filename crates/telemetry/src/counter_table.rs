@@ -2,11 +2,8 @@
 //! keeps them.
 
 use super::group::{Group, Labels, Sample};
-use std::{
-    collections::BTreeMap,
-    fmt::Debug,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use parking_lot::Mutex;
+use std::{collections::BTreeMap, fmt::Debug, sync::Arc};
 
 /// Key of counters in a [`CounterTable`].
 pub trait CounterKey: Ord + Clone + Debug + Send + Sync {
@@ -35,7 +32,7 @@ impl<K: CounterKey, T: Default> CounterTable<K, T> {
     /// The counters of `name`, which the caller should keep, as this takes a lock. Adds them if they are missing.
     pub fn counters_for(&self, name: &K) -> Arc<T> {
         let name = name.plain_key();
-        let mut names = self.lock_counters();
+        let mut names = self.0.lock();
         if let Some(known) = names.get(&name) {
             return Arc::clone(known);
         }
@@ -50,22 +47,18 @@ impl<K: CounterKey, T: Default> CounterTable<K, T> {
     /// Removes all keys except `wanted`.
     pub fn retain_keys(&self, wanted: &[K]) {
         let wanted: Vec<K> = wanted.iter().map(CounterKey::plain_key).collect();
-        Arc::make_mut(&mut self.lock_counters()).retain(|name, _| wanted.contains(name));
+        Arc::make_mut(&mut self.0.lock()).retain(|name, _| wanted.contains(name));
     }
 
     /// Snapshot of all counters.
     fn current_counters(&self) -> Arc<CountersByKey<K, T>> {
-        Arc::clone(&self.lock_counters())
-    }
-
-    fn lock_counters(&self) -> MutexGuard<'_, Arc<CountersByKey<K, T>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        Arc::clone(&self.0.lock())
     }
 
     /// Whether the lock is free.
     #[cfg(test)]
     pub(crate) fn is_table_unlocked(&self) -> bool {
-        self.0.try_lock().is_ok()
+        self.0.try_lock().is_some()
     }
 }
 

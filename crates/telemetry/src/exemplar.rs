@@ -1,9 +1,9 @@
 //! Adds exemplars to histograms (OpenMetrics 1.0, §4.6.1): the newest sampled trace of each bucket.
 
+use parking_lot::Mutex;
 use std::{
     collections::BTreeMap,
     fmt::Write as _,
-    sync::{Mutex, MutexGuard, PoisonError},
     time::{SystemTime, UNIX_EPOCH},
 };
 
@@ -27,17 +27,13 @@ pub struct Exemplars(Mutex<BTreeMap<(&'static str, usize), Exemplar>>);
 impl Exemplars {
     /// Sets the exemplar of a bucket of the histogram `family`.
     pub fn set_exemplar(&self, family: &'static str, bucket: usize, exemplar: Exemplar) {
-        self.lock_exemplars().insert((family, bucket), exemplar);
-    }
-
-    fn lock_exemplars(&self) -> MutexGuard<'_, BTreeMap<(&'static str, usize), Exemplar>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().insert((family, bucket), exemplar);
     }
 
     /// Returns the scrape `text` with the exemplars after their buckets: the encoder cannot write an exemplar that its
     /// own histogram did not observe.
     pub(super) fn append_exemplars(&self, text: String) -> String {
-        let all = self.lock_exemplars().clone();
+        let all = self.0.lock().clone();
         if all.is_empty() {
             return text;
         }

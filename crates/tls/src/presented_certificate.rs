@@ -2,6 +2,7 @@
 //! reports only `invalid certificate`.
 
 use super::{certificate::CertificateNames, certificate_warning::asn1_to_system_time};
+use parking_lot::Mutex;
 use rustls::{
     CertificateError, DigitallySignedStruct, Error, SignatureScheme,
     client::{
@@ -12,7 +13,7 @@ use rustls::{
     server::ParsedCertificate,
 };
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 use x509_parser::{certificate::X509Certificate, prelude::FromDer};
@@ -145,13 +146,13 @@ impl PresentedCertificate {
                 intermediates,
                 verified: verified.map_err(Clone::clone),
             };
-            *presented.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(shown);
+            *presented.0.lock() = Some(shown);
         }))
     }
 
     /// Clears the record before another handshake.
     pub fn clear_recorded(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.0.lock() = None;
     }
 
     /// Returns the server's certificate; `None` if there was none, or it cannot be parsed.
@@ -167,7 +168,7 @@ impl PresentedCertificate {
 
     fn with_recorded<T>(&self, read: impl FnOnce(&RecordedHandshake) -> T) -> Option<T> {
         // Nothing panics while the lock is held.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(read)
+        self.0.lock().as_ref().map(read)
     }
 }
 

@@ -8,6 +8,7 @@ use aws_lc_rs::{
     aead::{AES_128_GCM, AES_256_GCM, Algorithm, CHACHA20_POLY1305},
     hkdf::{HKDF_SHA256, HKDF_SHA384, Prk},
 };
+use parking_lot::Mutex;
 use rustls::KeyLog;
 use s2n_quic_core::crypto::tls::CipherSuite;
 use s2n_quic_crypto::{
@@ -15,7 +16,7 @@ use s2n_quic_crypto::{
     handshake::{HandshakeHeaderKey, HandshakeKey},
     one_rtt::{OneRttHeaderKey, OneRttKey},
 };
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// Bytes of secrets with SHA-384, which one cipher suite has; the others have SHA-256.
 const SHA384_LEN: usize = 48;
@@ -54,7 +55,7 @@ impl TrafficSecrets {
     }
 
     fn with_levels<T>(&self, what: impl FnOnce(&mut SecretLevels) -> T) -> T {
-        what(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        what(&mut self.0.lock())
     }
 }
 

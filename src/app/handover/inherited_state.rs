@@ -88,7 +88,6 @@ impl InheritedState {
                 }
                 let ids = scheme(mask)?;
                 // Clients of the predecessor have reset tokens of its replica.
-                let replica = replica.unwrap_or_else(|| own.token_replica().clone());
                 if replica != *own.token_replica() {
                     let (own, replica) = (own.token_replica().replica_name(), replica.replica_name());
                     tracing::info!(

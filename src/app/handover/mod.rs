@@ -7,7 +7,7 @@
 //! old                                       new
 //!   │ ◄──────────────── connects ─────────── │  its configuration and certificates are good
 //!   │ ──── offer: sockets, secret ─────────► │  joins the groups, starts its workers
-//!   │ ◄─────── VERSION, its own; PREPARED ── │
+//!   │ ◄────────── PREPARED, its version ──── │
 //!   │ ──── GO ─────────────────────────────► │  steers what is new to itself, accepts connections
 //!   │ ◄──────────────── READY ────────────── │
 //!   │ ──── DONE ───────────────────────────► │  is found at its socket from now on

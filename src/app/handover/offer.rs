@@ -1,56 +1,47 @@
 //! Encodes and decodes the offer of a process to the one that takes over, but for the descriptors. Pure: JSON, of which
 //! every value is checked.
 
-use litequic_config::ServerIdShape;
 use litequic_net::Generation;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value as Json;
-use std::{fmt, net::SocketAddr};
+use std::net::SocketAddr;
 
 /// Format of the offer. Changes when an older litequic would misunderstand the offer.
-const FORMAT: u64 = 2;
-/// Format of an offer without `connection_ids`. An older litequic ignores that field, and would steer by its own
-/// layout: connections of the process that drains would end.
-const FORMAT_WITHOUT_SERVER_ID: u64 = 1;
+pub(super) const FORMAT: u64 = 1;
 /// Bytes of a secret.
 const SECRET_LEN: usize = 32;
 
 /// All that a process offers, in the order of the descriptors: each group's sockets, each address' listeners, the pipe
 /// of the process itself and those of the older ones.
 ///
-/// A contract between versions: unknown fields are ignored, and a field that older versions do not send has a default.
-/// Fields stand in the alphabetical order of their names in the message.
+/// A contract between versions: unknown fields are ignored, and a field that an older version does not send has a
+/// default.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct HandoverOffer {
-    /// Connection IDs with a server ID. Older versions do not send the field, and have no server IDs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// [`FORMAT`].
+    pub(super) format: u64,
+    /// Connection IDs with a server ID.
     pub(super) connection_ids: Option<OfferedIds>,
-    /// Denied networks, with the remaining seconds. Older versions do not send the field.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    /// Denied networks, with the remaining seconds.
     pub(super) denied: Vec<(String, u64)>,
     /// Generation of the process that offers.
     pub(super) generation: u8,
-    /// Whether the process accepts the version of its successor. Older versions would reject that message.
-    #[serde(default)]
-    pub(super) hears_version: bool,
-    /// The operator's order for HTTP/3, against the configuration. Older versions do not send the field.
+    /// The operator's order for HTTP/3, against the configuration.
     pub(super) http3: Option<bool>,
-    /// Routes or hosts in maintenance, `None` for all, each with `Retry-After` in seconds. Older versions do not send
-    /// the field.
-    #[serde(default)]
+    /// Routes or hosts in maintenance, `None` for all, each with `Retry-After` in seconds.
     pub(super) maintenance: Vec<(Option<String>, u32)>,
     /// Generations of processes that drain.
     pub(super) older: Vec<u8>,
-    /// Replica of the stateless reset tokens. Older versions do not send the field.
-    pub(super) replica: Option<String>,
+    /// Replica of the stateless reset tokens.
+    pub(super) replica: String,
     /// Secret of the process's tokens, unless that is in a file.
     pub(super) secret: Option<OfferedSecret>,
     #[serde(rename = "tcp")]
     pub(super) listeners: Vec<OfferedListeners>,
     #[serde(rename = "udp")]
     pub(super) groups: Vec<OfferedGroup>,
-    /// Version of the litequic that offers. Older versions do not send the field.
-    pub(super) version: Option<String>,
+    /// Version of the litequic that offers.
+    pub(super) version: String,
 }
 
 /// Secret of tokens, hidden from `Debug` and from errors.
@@ -61,34 +52,13 @@ pub(super) struct OfferedSecret(pub(super) [u8; SECRET_LEN]);
 /// Layout of connection IDs with a server ID, and the key of their mask.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct OfferedIds {
-    encrypted: bool,
-    mask: [u32; 2],
-    nonce: u8,
-    server_id: u8,
+    pub(super) encrypted: bool,
+    pub(super) mask: [u32; 2],
+    pub(super) nonce: u8,
+    pub(super) server_id: u8,
 }
 
-impl OfferedIds {
-    pub(super) fn new(shape: ServerIdShape, mask: [u32; 2]) -> Self {
-        let ServerIdShape { server_id, nonce, encrypted } = shape;
-        Self { encrypted, mask, nonce, server_id }
-    }
-
-    pub(super) fn server_id_shape(&self) -> ServerIdShape {
-        let Self { encrypted, nonce, server_id, .. } = *self;
-        ServerIdShape { server_id, nonce, encrypted }
-    }
-
-    pub(super) fn mask_key(&self) -> [u32; 2] {
-        self.mask
-    }
-}
-
-/// Hides the key of the mask.
-impl fmt::Debug for OfferedIds {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "OfferedIds({:?}, ..)", self.server_id_shape())
-    }
-}
+litequic_base::partial_debug!(OfferedIds);
 
 /// Offered sockets of one UDP address.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -119,7 +89,7 @@ pub(super) struct OfferedListeners {
 pub(super) enum OfferError {
     #[error("not an offer")]
     NotOne,
-    #[error("its format is {0}, only {FORMAT_WITHOUT_SERVER_ID} and {FORMAT} are supported")]
+    #[error("its format is {0}, only {FORMAT} is supported")]
     Format(u64),
     #[error("{0}")]
     Malformed(String),
@@ -133,14 +103,6 @@ struct OfferFormat {
     format: u64,
 }
 
-/// Serialized offer, with the number of the format.
-#[derive(Serialize)]
-struct OfferMessage<'a> {
-    format: u64,
-    #[serde(flatten)]
-    offer: &'a HandoverOffer,
-}
-
 impl HandoverOffer {
     /// Number of descriptors that are sent with the offer.
     pub(super) fn descriptor_count(&self) -> usize {
@@ -151,13 +113,12 @@ impl HandoverOffer {
 
     pub(super) fn encode_offer(&self) -> Vec<u8> {
         // Every type of the offer has a form in JSON: serde_json has no reason to fail.
-        let format = if self.connection_ids.is_some() { FORMAT } else { FORMAT_WITHOUT_SERVER_ID };
-        serde_json::to_vec(&OfferMessage { format, offer: self }).unwrap_or_default()
+        serde_json::to_vec(self).unwrap_or_default()
     }
 
     pub(super) fn decode_offer(text: &[u8]) -> Result<Self, OfferError> {
         match serde_json::from_slice(text).map_err(|_| OfferError::NotOne)? {
-            OfferFormat { format: FORMAT | FORMAT_WITHOUT_SERVER_ID } => {}
+            OfferFormat { format: FORMAT } => {}
             OfferFormat { format } => return Err(OfferError::Format(format)),
         }
         let offer: Self = serde_json::from_slice(text).map_err(|error| OfferError::Malformed(error.to_string()))?;
@@ -205,9 +166,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Message of version 0.1.0, which older and younger versions send and read.
+    /// Message of version 0.1.0, which younger versions send and read.
     const MESSAGE: &str = concat!(
-        r#"{"format":1,"denied":[["192.0.2.0/24",3600]],"generation":255,"hears_version":true,"http3":false,"#,
+        r#"{"format":1,"connection_ids":{"encrypted":false,"mask":[1,4294967295],"nonce":7,"server_id":8},"#,
+        r#""denied":[["192.0.2.0/24",3600]],"generation":255,"http3":false,"#,
         r#""maintenance":[[null,300],["a.test",60]],"older":[254],"replica":"web-1","#,
         r#""secret":[7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7],"#,
         r#""tcp":[{"address":"[::]:8443","listeners":4}],"#,
@@ -216,23 +178,20 @@ mod tests {
     );
     /// Message without all optional values.
     const EMPTY_MESSAGE: &str = concat!(
-        r#"{"format":1,"generation":0,"hears_version":false,"http3":null,"maintenance":[],"older":[],"replica":null,"#,
-        r#""secret":null,"tcp":[],"udp":[],"version":null}"#
+        r#"{"format":1,"connection_ids":null,"denied":[],"generation":0,"http3":null,"maintenance":[],"older":[],"#,
+        r#""replica":"","secret":null,"tcp":[],"udp":[],"version":""}"#
     );
-    /// Message without the fields that older versions do not send, and with fields of a younger version.
-    const OLD_AND_YOUNG_MESSAGE: &str =
-        r#"{"younger":{"a":[1]},"format":1,"generation":0,"older":[],"tcp":[],"udp":[],"secret":null}"#;
 
     fn offer() -> HandoverOffer {
         let generation = |number, first, workers| OfferedGeneration(number, first, workers);
         HandoverOffer {
-            connection_ids: None,
+            format: FORMAT,
+            connection_ids: Some(OfferedIds { encrypted: false, mask: [1, 4_294_967_295], nonce: 7, server_id: 8 }),
             denied: vec![("192.0.2.0/24".into(), 3_600)],
             generation: 255,
-            version: Some("1.2.3".into()),
-            hears_version: true,
+            version: "1.2.3".into(),
             secret: Some(OfferedSecret([7; SECRET_LEN])),
-            replica: Some("web-1".into()),
+            replica: "web-1".into(),
             groups: vec![
                 OfferedGroup { sockets: 6, generations: vec![generation(254, 0, 2), generation(255, 2, 4)] },
                 OfferedGroup { sockets: 1, generations: vec![] },
@@ -246,13 +205,13 @@ mod tests {
 
     fn empty() -> HandoverOffer {
         HandoverOffer {
+            format: FORMAT,
             connection_ids: None,
             denied: vec![],
             generation: 0,
-            version: None,
-            hears_version: false,
+            version: String::new(),
             secret: None,
-            replica: None,
+            replica: String::new(),
             groups: vec![],
             listeners: vec![],
             older: vec![],
@@ -267,32 +226,16 @@ mod tests {
             assert_eq!(String::from_utf8(offer.encode_offer()).unwrap(), message);
             assert_eq!(HandoverOffer::decode_offer(message.as_bytes()).unwrap(), offer);
         }
-        assert_eq!(HandoverOffer::decode_offer(OLD_AND_YOUNG_MESSAGE.as_bytes()).unwrap(), empty());
+        let younger = EMPTY_MESSAGE.replace("{\"format\"", "{\"younger\":{\"a\":[1]},\"format\"");
+        assert_eq!(HandoverOffer::decode_offer(younger.as_bytes()).unwrap(), empty());
         assert_eq!(offer().descriptor_count(), 6 + 1 + 4 + 1 + 1);
-    }
-
-    /// Older versions would ignore `connection_ids`, and steer by their own layout.
-    #[test]
-    fn older_versions_reject_an_offer_with_a_server_id() {
-        let shape = ServerIdShape { server_id: 8, nonce: 7, encrypted: false };
-        let offer = HandoverOffer { connection_ids: Some(OfferedIds::new(shape, [1, 4_294_967_295])), ..empty() };
-        let message = EMPTY_MESSAGE.replace(
-            r#"{"format":1,"#,
-            r#"{"format":2,"connection_ids":{"encrypted":false,"mask":[1,4294967295],"nonce":7,"server_id":8},"#,
-        );
-        assert_eq!(String::from_utf8(offer.encode_offer()).unwrap(), message);
-        assert_eq!(HandoverOffer::decode_offer(message.as_bytes()).unwrap(), offer);
-        let ids = offer.connection_ids.as_ref().unwrap();
-        assert_eq!((ids.server_id_shape(), ids.mask_key()), (shape, [1, 4_294_967_295]));
-        assert!(!format!("{offer:?}").contains("4294967295"));
-        let wrong = message.replace("[1,4294967295]", "[1]");
-        assert!(matches!(HandoverOffer::decode_offer(wrong.as_bytes()), Err(OfferError::Malformed(_))));
     }
 
     #[test]
     fn debug_and_errors_hide_the_offered_secret() {
         let shown = format!("{:?}", offer());
         assert!(shown.contains("OfferedSecret { .. }") && !shown.contains("7, 7"), "{shown}");
+        assert!(!shown.contains("4294967295"), "{shown}");
         let text = MESSAGE.replace("\"secret\":", "\"secret\":\"private\",\"unknown\":");
         let error = HandoverOffer::decode_offer(text.as_bytes()).unwrap_err().to_string();
         assert!(error.contains("`secret` is not 32 bytes") && !error.contains("private"), "{error}");
@@ -313,6 +256,7 @@ mod tests {
             (MESSAGE.replace("[255,2,4]", "[255,2,4,4]"), malformed("")),
             (MESSAGE.replace("\"udp\"", "\"udp4\""), malformed("missing field `udp`")),
             (MESSAGE.replace("[::]", "[::"), malformed("socket address")),
+            (MESSAGE.replace("[1,4294967295]", "[1]"), malformed("invalid length 1")),
             (MESSAGE.replace("7,7]", "7]"), malformed("`secret` is not 32 bytes")),
             (MESSAGE.replace("[null,300]", "[null,-1]"), malformed("integer `-1`, expected u32")),
             (MESSAGE.replace("[null,300]", "[1,300]"), malformed("integer `1`, expected a string")),

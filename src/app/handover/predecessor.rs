@@ -1,12 +1,13 @@
 //! Takes over from the running process: the side of the new process.
 
 use super::HandoverError;
-use super::offer::{HandoverOffer, OfferError};
+use super::offer::{HandoverOffer, OfferError, OfferedIds};
 use super::protocol::{
-    ANSWER_TIMEOUT, DONE, GO, HandoverFailure, OlderProcess, PREPARED, READY, check_peer_user, expect_byte, send_byte,
-    send_version,
+    ANSWER_TIMEOUT, DONE, GO, HandoverFailure, OlderProcess, READY, check_peer_user, expect_byte, send_bytes,
+    send_prepared,
 };
 use crate::app::sockets::InheritedSockets;
+use litequic_config::ServerIdShape;
 use litequic_net::{self as net, Generation, SocketGroup};
 use litequic_proxy::Maintenance;
 use litequic_quic::{IdLayout, Replica};
@@ -27,10 +28,8 @@ pub(in crate::app) struct Predecessor {
     stream: UnixStream,
     /// Number of the running process. `None` in another PID namespace.
     process: Option<i32>,
-    /// Version of the running litequic. `None` if it does not send one.
-    version: Option<String>,
-    /// Whether the running process accepts this process's version.
-    wants_version: bool,
+    /// Version of the running litequic, once its offer was received.
+    version: String,
 }
 
 /// The running process and the content of the offer.
@@ -41,8 +40,8 @@ pub(in crate::app) struct FoundPredecessor {
     pub(in crate::app) generation: u8,
     /// The secret of tokens.
     pub(in crate::app) secret: Option<[u8; 32]>,
-    /// Replica of the predecessor's stateless reset tokens. `None` of a version without replicas.
-    pub(in crate::app) replica: Option<Replica>,
+    /// Replica of the predecessor's stateless reset tokens.
+    pub(in crate::app) replica: Replica,
     /// Layout of the predecessor's connection IDs, and the key of their mask, if they have one.
     pub(in crate::app) ids: (IdLayout, Option<[u32; 2]>),
     /// The predecessor, and older processes that drain.
@@ -80,7 +79,7 @@ impl Predecessor {
             Err(error) => return Err(HandoverFailure::with_path(path)(error.into())),
         };
         let process = stream.peer_cred().ok().and_then(|peer| peer.pid()).filter(|process| *process > 0);
-        let predecessor = Self { path: path.to_owned(), stream, process, version: None, wants_version: false };
+        let predecessor = Self { path: path.to_owned(), stream, process, version: String::new() };
         predecessor.receive_offer().await.map(Some).map_err(HandoverFailure::with_path(path))
     }
 
@@ -92,7 +91,6 @@ impl Predecessor {
         };
         let offer = HandoverOffer::decode_offer(&message)?;
         self.version.clone_from(&offer.version);
-        self.wants_version = offer.hears_version;
         tracing::info!(
             process = self.process,
             version = env!("CARGO_PKG_VERSION"),
@@ -128,9 +126,10 @@ impl Predecessor {
             inherited: InheritedSockets { groups, listeners },
             generation,
             secret: offer.secret.map(|secret| secret.0),
-            replica: offer.replica.map(Replica::with_name),
+            replica: Replica::with_name(offer.replica),
             ids: offer.connection_ids.map_or_else(Default::default, |ids| {
-                (IdLayout::new(Some(ids.server_id_shape())), Some(ids.mask_key()))
+                let OfferedIds { encrypted, mask, nonce, server_id } = ids;
+                (IdLayout::new(Some(ServerIdShape { server_id, nonce, encrypted })), Some(mask))
             }),
             older,
             maintenance: offer.maintenance.into_iter().collect(),
@@ -156,11 +155,8 @@ impl Predecessor {
     /// [`HandoverError`]: the other process continues.
     pub(in crate::app) async fn wait_for_go(&mut self) -> Result<(), HandoverError> {
         let turn = async {
-            if self.wants_version {
-                send_version(&mut self.stream, env!("CARGO_PKG_VERSION")).await?;
-            }
-            send_byte(&mut self.stream, PREPARED).await?;
-            expect_byte(&mut self.stream, GO, ANSWER_TIMEOUT).await?;
+            send_prepared(&mut self.stream, env!("CARGO_PKG_VERSION")).await?;
+            expect_byte(&mut self.stream, GO).await?;
             // If this process was suspended meanwhile, the other one may have timed out.
             match self.stream.try_read(&mut [0]) {
                 Ok(1..) => Err(HandoverFailure::Refused),
@@ -179,8 +175,8 @@ impl Predecessor {
     /// [`HandoverError`]: this process was too slow, and the other one continues.
     pub(in crate::app) async fn confirm_ready(&mut self) -> Result<(), HandoverError> {
         let end = async {
-            send_byte(&mut self.stream, READY).await?;
-            expect_byte(&mut self.stream, DONE, ANSWER_TIMEOUT).await
+            send_bytes(&mut self.stream, &[READY]).await?;
+            expect_byte(&mut self.stream, DONE).await
         };
         match end.await {
             Err(refused @ HandoverFailure::Refused) => return Err(HandoverFailure::with_path(&self.path)(refused)),

@@ -14,10 +14,8 @@ use tokio::{
     time::timeout,
 };
 
-/// "My version is …", followed by length and text: sent only to a process that accepts it.
-const VERSION: u8 = b'V';
-/// "My workers run; no packets arrive here yet."
-pub(super) const PREPARED: u8 = b'P';
+/// "My workers run; no packets arrive here yet.", followed by length and text of the version.
+const PREPARED: u8 = b'P';
 /// "Take over."
 pub(super) const GO: u8 = b'G';
 /// "I serve."
@@ -77,13 +75,13 @@ impl OlderProcess {
     }
 }
 
-pub(super) async fn send_byte(stream: &mut UnixStream, word: u8) -> Result<(), HandoverFailure> {
+pub(super) async fn send_bytes(stream: &mut UnixStream, bytes: &[u8]) -> Result<(), HandoverFailure> {
     // Only a process that reads nothing makes this wait.
-    Ok(timeout(ANSWER_TIMEOUT, stream.write_all(&[word])).await.map_err(|_| HandoverFailure::TimedOut)??)
+    Ok(timeout(ANSWER_TIMEOUT, stream.write_all(bytes)).await.map_err(|_| HandoverFailure::TimedOut)??)
 }
 
-pub(super) async fn expect_byte(stream: &mut UnixStream, word: u8, deadline: Duration) -> Result<(), HandoverFailure> {
-    let heard = timeout(deadline, stream.read_u8()).await.map_err(|_| HandoverFailure::TimedOut)??;
+pub(super) async fn expect_byte(stream: &mut UnixStream, word: u8) -> Result<(), HandoverFailure> {
+    let heard = timeout(ANSWER_TIMEOUT, stream.read_u8()).await.map_err(|_| HandoverFailure::TimedOut)??;
     match heard {
         REFUSED => Err(HandoverFailure::Refused),
         heard if heard == word => Ok(()),
@@ -91,30 +89,24 @@ pub(super) async fn expect_byte(stream: &mut UnixStream, word: u8, deadline: Dur
     }
 }
 
-pub(super) async fn send_version(stream: &mut UnixStream, version: &str) -> Result<(), HandoverFailure> {
-    let version = version.get(..usize::from(u8::MAX)).unwrap_or(version);
-    let Ok(length) = u8::try_from(version.len()) else { return Ok(()) };
-    let said = [&[VERSION, length], version.as_bytes()].concat();
-    Ok(timeout(ANSWER_TIMEOUT, stream.write_all(&said)).await.map_err(|_| HandoverFailure::TimedOut)??)
+/// Sends that this process is prepared, with its version.
+pub(super) async fn send_prepared(stream: &mut UnixStream, version: &str) -> Result<(), HandoverFailure> {
+    let length = u8::try_from(version.len()).unwrap_or(u8::MAX);
+    let version = version.as_bytes().get(..length.into()).unwrap_or_default();
+    send_bytes(stream, &[&[PREPARED, length], version].concat()).await
 }
 
-/// Waits for PREPARED. Returns the version that came before it; `None` without one.
-pub(super) async fn receive_prepared(stream: &mut UnixStream) -> Result<Option<String>, HandoverFailure> {
+/// Receives [`PREPARED`], and the version of the process that sends it.
+pub(super) async fn receive_prepared(stream: &mut UnixStream) -> Result<String, HandoverFailure> {
     let heard = async {
-        let mut version = None;
-        loop {
-            match stream.read_u8().await? {
-                PREPARED => return Ok(version),
-                VERSION if version.is_none() => {
-                    let mut text = vec![0; stream.read_u8().await?.into()];
-                    stream.read_exact(&mut text).await?;
-                    // The text of another process goes into the log.
-                    text.retain(u8::is_ascii_graphic);
-                    version = Some(String::from_utf8_lossy(&text).into_owned());
-                }
-                _ => return Err(HandoverFailure::UnexpectedMessage),
-            }
+        if stream.read_u8().await? != PREPARED {
+            return Err(HandoverFailure::UnexpectedMessage);
         }
+        let mut text = vec![0; stream.read_u8().await?.into()];
+        stream.read_exact(&mut text).await?;
+        // The version goes to the log, and may be of any process of this user.
+        text.retain(u8::is_ascii_graphic);
+        Ok(String::from_utf8_lossy(&text).into_owned())
     };
     timeout(PREPARE_TIMEOUT, heard).await.map_err(|_| HandoverFailure::TimedOut)?
 }
@@ -135,25 +127,25 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_new_process_may_send_its_version_before_prepared() {
+    async fn a_prepared_process_sends_its_version() {
         for (said, expected) in [
-            (&b"P"[..], Some(None)),
-            (b"V\x051.2.3P", Some(Some("1.2.3"))),
-            (b"V\x051\n\x1b.2P", Some(Some("1.2"))),
-            (b"V\x00P", Some(Some(""))),
-            (b"V\x011V\x012P", None),
+            (&b"P\x051.2.3"[..], Some("1.2.3")),
+            (b"P\x051\n\x1b.2", Some("1.2")),
+            (b"P\x00", Some("")),
+            (b"P", None),
             (b"G", None),
-            (b"V\x051.2", None),
+            (b"P\x051.2", None),
         ] {
             let (mut new, mut old) = UnixStream::pair().unwrap();
             new.write_all(said).await.unwrap();
             drop(new);
             let heard = receive_prepared(&mut old).await.ok();
-            assert_eq!(heard, expected.map(|version| version.map(str::to_owned)), "{said:?}");
+            assert_eq!(heard.as_deref(), expected, "{said:?}");
         }
-        let (mut new, mut old) = UnixStream::pair().unwrap();
-        send_version(&mut new, "10.20.30-rc.1").await.unwrap();
-        send_byte(&mut new, PREPARED).await.unwrap();
-        assert_eq!(receive_prepared(&mut old).await.unwrap().as_deref(), Some("10.20.30-rc.1"));
+        for (version, expected) in [("10.20.30-rc.1", "10.20.30-rc.1"), (&"1".repeat(300), &"1".repeat(255))] {
+            let (mut new, mut old) = UnixStream::pair().unwrap();
+            send_prepared(&mut new, version).await.unwrap();
+            assert_eq!(receive_prepared(&mut old).await.unwrap(), expected);
+        }
     }
 }

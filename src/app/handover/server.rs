@@ -3,10 +3,10 @@
 
 use super::{
     InheritedState,
-    offer::{HandoverOffer, OfferedGeneration, OfferedGroup, OfferedIds, OfferedListeners, OfferedSecret},
+    offer::{FORMAT, HandoverOffer, OfferedGeneration, OfferedGroup, OfferedIds, OfferedListeners, OfferedSecret},
     protocol::{
         ANSWER_TIMEOUT, DONE, GO, HandoverFailure, OlderProcess, READY, check_peer_user, expect_byte, receive_prepared,
-        send_byte,
+        send_bytes,
     },
     successor::Successor,
     takeover::HandoverPath,
@@ -19,6 +19,7 @@ use futures_util::{
     stream::FuturesUnordered,
 };
 use litequic_base::lifecycle::{PhaseWatch, ProcessPhase};
+use litequic_config::ServerIdShape;
 use litequic_net::{self as net, SocketGroup, Steering};
 use litequic_proxy::Routing;
 use litequic_quic::{Generations, IdScheme, Secrets};
@@ -233,7 +234,7 @@ impl HandoverServer {
                                 // This process stops its notifications before the successor sends any.
                                 let _ = handed_over.send(true);
                                 // The successor serves, whether or not DONE arrives.
-                                let _ = send_byte(&mut successor.stream, DONE).await;
+                                let _ = send_bytes(&mut successor.stream, &[DONE]).await;
                                 break;
                             }
                             // A process of another user was offered nothing, so that nothing has to be undone.
@@ -305,8 +306,8 @@ impl HandoverServer {
         tracing::info!(process, "a new process is about to take over");
         self.send_offer(stream).await?;
         let version_after = receive_prepared(stream).await?;
-        send_byte(stream, GO).await?;
-        expect_byte(stream, READY, ANSWER_TIMEOUT).await?;
+        send_bytes(stream, &[GO]).await?;
+        expect_byte(stream, READY).await?;
         // The number of a process in another PID namespace means nothing to the service manager.
         if let Some(process) = process {
             service::notify_main_process(process).await;
@@ -324,13 +325,18 @@ impl HandoverServer {
             |(address, all): &(SocketAddr, Vec<TcpListener>)| OfferedListeners { address: *address, count: all.len() };
         let layout = self.ids.layout().layout_shape();
         let offer = HandoverOffer {
+            format: FORMAT,
             denied: self.denied.denied_networks(Instant::now()).iter().map(offered_network).collect(),
-            connection_ids: layout.map(|shape| OfferedIds::new(shape, self.ids.issuer_mask_key())),
+            connection_ids: layout.map(|ServerIdShape { server_id, nonce, encrypted }| OfferedIds {
+                encrypted,
+                mask: self.ids.issuer_mask_key(),
+                nonce,
+                server_id,
+            }),
             generation: self.generation,
-            version: Some(env!("CARGO_PKG_VERSION").into()),
-            hears_version: true,
+            version: env!("CARGO_PKG_VERSION").into(),
             secret: self.secrets.handover_secret().copied().map(OfferedSecret),
-            replica: Some(self.secrets.token_replica().replica_name().to_owned()),
+            replica: self.secrets.token_replica().replica_name().to_owned(),
             groups: self.groups.iter().map(group).collect(),
             listeners: self.listeners.iter().map(listeners).collect(),
             older: self.older.iter().map(|older| older.generation).collect(),

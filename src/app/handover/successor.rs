@@ -1,6 +1,6 @@
 //! Identifies the process that has connected to take over, and ends it if the handover fails.
 
-use super::protocol::{REFUSED, send_byte};
+use super::protocol::{REFUSED, send_bytes};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
@@ -52,7 +52,7 @@ impl Successor {
     pub(super) async fn evict_successor(mut self) {
         let told = async {
             // An error means that the process has ended, or does not read.
-            let _ = send_byte(&mut self.stream, REFUSED).await;
+            let _ = send_bytes(&mut self.stream, &[REFUSED]).await;
             let _ = self.stream.shutdown().await;
             wait_for_close(&mut self.stream).await;
         };

@@ -3,7 +3,7 @@
 use super::super::{exit::Exit, user::user_name};
 use super::{
     CtlRequest,
-    exchange::{build_request, exchange_answer},
+    exchange::{answered_process, begin_exchange, build_request},
     failure::CtlFailure,
 };
 use futures_util::future::join_all;
@@ -142,7 +142,7 @@ impl ServedSocket {
     /// Asks the process at `path` who it is, over the connection `stream`.
     async fn identify((path, stream): (PathBuf, Option<UnixStream>)) -> Self {
         let request = build_request(&AdminAddress::Socket(path.clone()), &CtlRequest::read("/healthz"), None);
-        let answer = async { exchange_answer(stream?, request.ok()?).await.ok()?.process };
+        let answer = async { answered_process(begin_exchange(stream?, request.ok()?).await.ok()?.headers()) };
         Self { process: timeout(IDENTIFY_TIMEOUT, answer).await.ok().flatten(), path }
     }
 

@@ -1,7 +1,7 @@
 //! Formats `/clients` as a table of text. Pure.
 
 use super::status::{bytes_text, grouped_number, strip_controls};
-use litequic_admin::{ClientList, ClientStatus, Nullable};
+use litequic_admin::{ClientList, ClientStatus};
 
 /// Names of the columns.
 const COLUMNS: [&str; 10] =
@@ -62,14 +62,14 @@ fn client_row(client: &ClientStatus) -> [String; 10] {
         },
         size(client.sent),
         size(client.received),
-        number_text(&client.rtt, round_trip_text),
-        number_text(&client.loss, |loss| format!("{:.1} %", loss * 100.0)),
-        number_text(&client.packets_per_ack, |packets| format!("{packets:.1}")),
+        number_text(client.rtt, round_trip_text),
+        number_text(client.loss, |loss| format!("{:.1} %", loss * 100.0)),
+        number_text(client.packets_per_ack, |packets| format!("{packets:.1}")),
     ]
 }
 
-fn number_text(value: &Nullable<f64>, show: impl Fn(f64) -> String) -> String {
-    value.known_value().map_or(UNKNOWN.into(), |value| show(*value))
+fn number_text(value: Option<f64>, show: impl Fn(f64) -> String) -> String {
+    value.map_or(UNKNOWN.into(), show)
 }
 
 fn round_trip_text(seconds: f64) -> String {

@@ -2,29 +2,22 @@
 
 use super::{
     CtlRequest,
-    admin_address::{AdminStream, FoundAdmin},
-    exchange::{NoAnswer, answered_process, build_request, connection_error},
+    exchange::{AdminAnswer, AdminClient, REQUEST_TIMEOUT, answered_process},
     failure::CtlFailure,
     status::grouped_number,
 };
 use crate::cli::exit::{Exit, exit_with_error, print_stdout};
-use bytes::Bytes;
-use http::Request;
-use http_body_util::{BodyExt, Empty};
-use hyper_util::rt::TokioIo;
-use litequic_admin::{QlogOrder, Token};
+use http_body_util::BodyExt;
+use litequic_admin::QlogOrder;
 use std::{
     fs::{File, OpenOptions},
     io::{self, Write},
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     process::ExitCode,
-    time::Duration,
 };
 use tokio::time::timeout;
 
-/// Timeout of the first byte of an answer, and of the last ones after the log's time.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// First byte of a record (RFC 7464 §2.2).
 const RECORD_SEPARATOR: u8 = 0x1e;
 /// Bytes before the number of a record's log.
@@ -32,77 +25,45 @@ const GROUP_ID_KEY: &[u8] = b"\"group_id\":\"";
 /// Permissions of log files, which have clients' addresses.
 const FILE_MODE: u32 = 0o600;
 
-/// Has the litequic at `found` log connections by `order`, and writes the logs to `out`, or to standard output.
-pub(super) async fn record_logs(
-    found: &FoundAdmin,
-    order: &QlogOrder,
-    token: Option<&Token>,
-    out: Option<PathBuf>,
-) -> ExitCode {
+/// Has the litequic of `client` log connections by `order`, and writes the logs to `out`, or to standard output.
+pub(super) async fn record_logs(client: &AdminClient, order: &QlogOrder, out: Option<PathBuf>) -> ExitCode {
     let mut logs = QlogOutputs::new(out);
     if let Some(path) = logs.path.as_deref().filter(|path| path.exists()) {
         return exit_with_error(Exit::Output, format_args!("{} exists already", path.display()));
     }
-    let asked = async {
-        let request = build_request(&found.place, &CtlRequest::change("/qlog", Some(order.to_string())), token)?;
-        match found.place.connect_admin().await {
-            Ok(stream) => receive_logs(stream, request, order, &mut logs).await,
-            Err(error) => Err(NoAnswer::NotReached(error)),
-        }
-    };
-    match asked.await {
-        Ok(Ok(())) => logs.print_summary(),
-        Ok(Err(failure)) => failure.print_and_exit(),
-        Err(unanswered) => unanswered.into_ctl_failure(found).print_and_exit(),
+    match receive_logs(client, order, &mut logs).await {
+        Ok(()) => logs.print_summary(),
+        Err(failure) => failure.print_and_exit(),
     }
 }
 
-/// Sends `request`, and writes the answer to `logs`.
-async fn receive_logs(
-    stream: Box<dyn AdminStream>,
-    request: Request<Empty<Bytes>>,
-    order: &QlogOrder,
-    logs: &mut QlogOutputs,
-) -> Result<Result<(), CtlFailure>, NoAnswer> {
-    let failed = |error: hyper::Error| NoAnswer::from_hyper_error(&error);
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
-    let connection = tokio::spawn(connection);
-    let answer = timeout(ANSWER_TIMEOUT, sender.send_request(request)).await;
-    let answer = match answer {
-        Ok(Ok(answer)) => answer,
-        Ok(Err(error)) => {
-            return Err(match connection.await {
-                Ok(Err(error)) => connection_error(&error),
-                _ => NoAnswer::from_hyper_error(&error),
-            });
-        }
-        Err(_) => return Err(NoAnswer::Cut(format!("no answer within {ANSWER_TIMEOUT:?}"))),
-    };
-    let (head, mut body) = answer.into_parts();
-    if !head.status.is_success() {
-        let text = timeout(ANSWER_TIMEOUT, body.collect()).await.ok().and_then(Result::ok);
-        let text = text.map(|text| String::from_utf8_lossy(&text.to_bytes()).trim_end().to_owned());
-        let why = text.filter(|text| !text.is_empty()).unwrap_or_else(|| head.status.to_string());
-        return Ok(Err(CtlFailure { exit: Exit::Status, why }));
+/// Sends `order`, and writes the answer to `logs`.
+async fn receive_logs(client: &AdminClient, order: &QlogOrder, logs: &mut QlogOutputs) -> Result<(), CtlFailure> {
+    let request = CtlRequest::change("/qlog", Some(order.to_string()));
+    let answer = client.finish_exchange(client.begin_request(&request)).await?;
+    if !answer.status().is_success() {
+        let AdminAnswer { body, status, .. } = client.finish_exchange(AdminAnswer::read_answer(answer)).await?;
+        let why = String::from_utf8_lossy(&body).trim_end().to_owned();
+        return Err(CtlFailure { exit: Exit::Status, why: if why.is_empty() { status.to_string() } else { why } });
     }
     let which = if order.next { "the next connection" } else { "open connections" };
-    let process = answered_process(&head.headers).map_or_else(String::new, |process| format!("process {process}: "));
+    let process = answered_process(answer.headers()).map_or_else(String::new, |process| format!("process {process}: "));
     // A closed standard error loses only this line.
     let _ =
         writeln!(io::stderr(), "{process}logging {which} of {} for {} s at most", order.client, order.time.as_secs());
+    let mut body = answer.into_body();
+    let place = &client.found.place;
     let reading = async {
         while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|error| NoAnswer::Cut(format!("the log was cut off: {error}")))?;
-            if let Some(lines) = frame.data_ref()
-                && let Err(failure) = logs.write_lines(lines)
-            {
-                return Ok(Err(failure));
+            let cut = |error| CtlFailure::unavailable(place, format_args!("the log was cut off: {error}"));
+            if let Some(lines) = frame.map_err(cut)?.data_ref() {
+                logs.write_lines(lines)?;
             }
         }
-        Ok(Ok(()))
+        Ok(())
     };
-    let late = |_| NoAnswer::Cut("the log did not end in time".into());
-    timeout(order.time + ANSWER_TIMEOUT, reading).await.map_err(late)?
+    let late = |_| CtlFailure::unavailable(place, "the log did not end in time");
+    timeout(order.time + REQUEST_TIMEOUT, reading).await.map_err(late)?
 }
 
 /// Outputs of the logs of an answer.

@@ -1,9 +1,8 @@
 //! Formats `/status` as a screen of text for people. Pure: from two answers to lines. A value that is missing, or of
 //! another kind than expected, as in an older or a younger litequic, shows as `-`.
 
-use litequic_admin::{CertificateStatus, MaintenanceStatus, Nullable, OriginStatus, Samples, Status, WorkerStatus};
+use litequic_admin::{CertificateStatus, MaintenanceStatus, OriginStatus, Samples, Status, WorkerStatus};
 use litequic_base::{group_digits::group_digits, short_duration::format_short_duration};
-use serde::{Deserialize, de::IgnoredAny};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::Write as _,
@@ -14,8 +13,6 @@ use std::{
 pub(super) const MIN_WIDTH: usize = 80;
 /// Maximum number of rows of a table; a last row counts the omitted ones.
 const MAX_ROWS: usize = 8;
-/// Maximum number of bytes of a version, which messages repeat.
-const MAX_VERSION_BYTES: usize = 40;
 /// Seconds without a turn after which a worker counts as hung, as in `/healthz`.
 const HANG_SECONDS: f64 = 5.0;
 /// Limits that any large transfer reaches: the sender waits, and nothing is lost.
@@ -25,23 +22,6 @@ const FLOW_CONTROL: &[&str] =
 const UNKNOWN: &str = "-";
 /// The last second that RFC 3339 can express.
 const LAST_SECOND: f64 = 253_402_300_799.0;
-
-/// Members that the status of every version has.
-#[derive(Deserialize)]
-struct StatusSignature {
-    version: String,
-    #[serde(rename = "phase")]
-    _phase: String,
-    #[serde(rename = "workers")]
-    _workers: Vec<IgnoredAny>,
-}
-
-/// Version of the litequic that answered `body` to a request for its status; `None` if `body` is no status.
-pub(super) fn status_version(body: &[u8]) -> Option<String> {
-    let StatusSignature { version, .. } = serde_json::from_slice(body).ok()?;
-    let is_short = version.len() <= MAX_VERSION_BYTES && version.bytes().all(|byte| byte.is_ascii_graphic());
-    is_short.then_some(version)
-}
 
 /// Formats the answer `now` in lines of `width` columns. Rates are computed from the answer `before`, of the same
 /// process.
@@ -140,23 +120,20 @@ impl<'a> StatusView<'a> {
         parts.push(self.http3_state());
         screen.add_line(parts);
 
-        if let Some(traces) = now.traces.known_value() {
+        if let Some(traces) = &now.traces {
             let to = plain(format!("traces to {}: ", text_or_dash(traces.endpoint.as_deref())));
-            let state = match (traces.problem.known_value(), traces.accepted_at.known_value()) {
+            let state = match (&traces.problem, traces.accepted_at) {
                 (Some(_), Some(at)) => {
-                    plain(format!("failing, accepted last {}", time_text(Some(*at as f64)))).with_tone(Tone::Bad)
+                    plain(format!("failing, accepted last {}", time_text(Some(at as f64)))).with_tone(Tone::Bad)
                 }
                 (Some(_), None) => plain("failing, none accepted yet").with_tone(Tone::Bad),
-                (None, Some(at)) => plain(format!("accepted {}", time_text(Some(*at as f64)))).with_tone(Tone::Good),
+                (None, Some(at)) => plain(format!("accepted {}", time_text(Some(at as f64)))).with_tone(Tone::Good),
                 (None, None) => plain("none accepted yet"),
             };
             screen.add_line(vec![to, state]);
         }
 
-        let target = |one: &MaintenanceStatus| match &one.target {
-            Nullable::Null => "all routes".to_owned(),
-            target => text_or_dash(target.known_value().map(String::as_str)),
-        };
+        let target = |one: &MaintenanceStatus| one.target.as_deref().map_or("all routes".into(), strip_controls);
         if let Some(denied) = now.denied_networks.filter(|denied| *denied > 0) {
             let networks = if denied == 1 { "network" } else { "networks" };
             screen.add_line(vec![
@@ -338,8 +315,8 @@ impl<'a> StatusView<'a> {
             screen.add_line(vec![plain(refused).with_tone(Tone::Bad)]);
         }
         match &self.now.last_reload {
-            Nullable::Null => screen.add_line(vec![plain("last reload: none yet")]),
-            Nullable::Value(last) => {
+            None => screen.add_line(vec![plain("last reload: none yet")]),
+            Some(last) => {
                 let result = text_or_dash(last.result.as_deref());
                 let (at, by) = (time_text(to_float(last.at)), text_or_dash(last.by.as_deref()));
                 let (outcome, tone) = match (result.as_str(), last.lines.as_slice()) {
@@ -359,7 +336,6 @@ impl<'a> StatusView<'a> {
                     screen.add_line(vec![plain("  and more: see the log").with_tone(Tone::Dim)]);
                 }
             }
-            Nullable::Unknown => screen.add_line(vec![plain(format!("last reload: {UNKNOWN}"))]),
         }
     }
 
@@ -428,12 +404,11 @@ fn responses_by_route(status: &Status) -> BTreeMap<&str, f64> {
 
 /// State of an origin's server.
 fn server_state(server: &OriginStatus, workers: usize) -> (String, Tone) {
-    if let Some(problem) = server.problem.known_value() {
+    if let Some(problem) = &server.problem {
         return (strip_controls(problem), Tone::Bad);
     }
     match server.ejected_by {
         Some(ejected) if ejected > 0 => (format!("ejected by {ejected} of {workers} workers"), Tone::Warning),
-        None if server.problem == Nullable::Unknown => (UNKNOWN.into(), Tone::Plain),
         _ => match server.checked {
             Some(true) => ("healthy".into(), Tone::Good),
             _ => ("accepts connections".into(), Tone::Good),

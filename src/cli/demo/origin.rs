@@ -15,14 +15,12 @@
 
 mod answer;
 mod byte_pattern;
-mod injecting_stream;
 mod page;
 
 pub use answer::{DemoAnswer, DemoBody, DemoFailure, answer_request};
 use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-pub use injecting_stream::{InjectedBytes, InjectingStream};
-use std::{io, net::SocketAddr, time::Duration};
+use std::{io, net::SocketAddr, os::fd::AsFd, sync::Arc, time::Duration};
 use tokio::{
     net::{TcpListener, TcpStream},
     task::JoinSet,
@@ -81,15 +79,27 @@ impl DemoOrigin {
     }
 }
 
+/// Socket of a connection, for bytes that hyper does not write: hyper's server sends no interim response.
+pub type RawSocket = Arc<std::net::TcpStream>;
+
+/// Duplicates the socket of `stream`.
+///
+/// # Errors
+///
+/// The kernel's: no file descriptor is left.
+pub fn duplicate_socket(stream: &TcpStream) -> io::Result<RawSocket> {
+    Ok(Arc::new(stream.as_fd().try_clone_to_owned()?.into()))
+}
+
 async fn serve_client(stream: TcpStream) {
     // Without TCP_NODELAY, Nagle's algorithm delays small answers until an acknowledgement.
     let _ = stream.set_nodelay(true);
-    let (wire, ahead) = InjectingStream::new(stream);
-    let service = service_fn(move |request| answer_request(request, ahead.clone()));
+    let Ok(socket) = duplicate_socket(&stream) else { return };
+    let service = service_fn(move |request| answer_request(request, Arc::clone(&socket)));
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(IDLE_TIMEOUT)
-        .serve_connection(TokioIo::new(wire), service)
+        .serve_connection(TokioIo::new(stream), service)
         .await;
     if let Err(error) = served {
         tracing::debug!(%error, "a connection to the demo's origin failed");

@@ -18,8 +18,8 @@ use http_body::Frame;
 use http_body_util::{BodyExt, Empty, StreamBody};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
-use litequic::cli::demo::origin::{DemoAnswer, DemoBody, DemoFailure, InjectedBytes, InjectingStream, answer_request};
-use std::io;
+use litequic::cli::demo::origin::{DemoAnswer, DemoBody, DemoFailure, RawSocket, answer_request, duplicate_socket};
+use std::io::{self, Write as _};
 use tokio::net::TcpListener;
 
 /// Serves each connection of `listener`.
@@ -31,13 +31,13 @@ pub(crate) async fn serve_faults(listener: TcpListener) {
 
 async fn serve_client(stream: TcpStream) {
     let _ = stream.set_nodelay(true);
-    let (wire, ahead) = InjectingStream::new(stream);
-    let service = service_fn(move |request| answer(request, ahead.clone()));
+    let socket = duplicate_socket(&stream).unwrap();
+    let service = service_fn(move |request| answer(request, Arc::clone(&socket)));
     // An error is a fault that a test wanted.
-    let _ = http1::Builder::new().serve_connection(TokioIo::new(wire), service).await;
+    let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
 }
 
-async fn answer(request: Request<Incoming>, ahead: InjectedBytes) -> Result<DemoAnswer, DemoFailure> {
+async fn answer(request: Request<Incoming>, socket: RawSocket) -> Result<DemoAnswer, DemoFailure> {
     let path = request.uri().path().to_owned();
     let segments: Vec<&str> = path.split('/').skip(1).collect();
     Ok(match *segments {
@@ -46,12 +46,12 @@ async fn answer(request: Request<Incoming>, ahead: InjectedBytes) -> Result<Demo
         ["fail", "close"] => return Err("closed as asked".into()),
         ["fail", "truncate"] => truncated_answer(),
         ["fail", "garbage"] => {
-            ahead.inject_bytes(b"\x16\x03\x01 this is no HTTP\r\n\r\n");
+            (&*socket).write_all(b"\x16\x03\x01 this is no HTTP\r\n\r\n")?;
             let mut answer = streamed(Empty::new().map_err(|never| match never {}).boxed_unsync());
             answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             answer
         }
-        _ => return answer_request(request, ahead).await,
+        _ => return answer_request(request, socket).await,
     })
 }
 

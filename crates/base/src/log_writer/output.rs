@@ -2,6 +2,7 @@
 //! O_NONBLOCK is never set on standard error: the flag belongs to the open file, which other processes share. The lock
 //! of std's `Stderr` is never taken: a writer would hold it for as long as the reader of a pipe does not read.
 
+use parking_lot::Mutex;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
@@ -12,7 +13,7 @@ use std::{
     io,
     os::fd::{AsFd, BorrowedFd},
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError, TryLockError, mpsc},
+    sync::{Arc, mpsc},
     thread,
     time::{Duration, Instant},
 };
@@ -85,7 +86,7 @@ impl OpenOutput {
             #[cfg(test)]
             Self::Disk(disk) => disk.write(lines),
             Self::Stderr => write_in_chunks(lines, |chunk| {
-                let _turn = STDERR_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
+                let _turn = STDERR_LOCK.lock();
                 write_fully(io::stderr().as_fd(), chunk)
             }),
         }
@@ -141,10 +142,9 @@ pub fn hold_stderr(limit: Duration) {
     let deadline = Instant::now() + limit;
     loop {
         match STDERR_LOCK.try_lock() {
-            Ok(guard) => return std::mem::forget(guard),
-            Err(TryLockError::Poisoned(poisoned)) => return std::mem::forget(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) if Instant::now() >= deadline => return,
-            Err(TryLockError::WouldBlock) => thread::sleep(LOCK_POLL_INTERVAL),
+            Some(guard) => return std::mem::forget(guard),
+            None if Instant::now() >= deadline => return,
+            None => thread::sleep(LOCK_POLL_INTERVAL),
         }
     }
 }

@@ -1,9 +1,10 @@
 //! The queue between the threads that log and the thread that writes. A push moves a pointer under a lock, which is
 //! held for no longer than that.
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::{
     collections::VecDeque,
-    sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError},
+    sync::{Arc, OnceLock},
     thread::{self, ThreadId},
     time::{Duration, Instant},
 };
@@ -96,7 +97,7 @@ impl LineSender {
     /// panicked. Returns the queued pieces if the calling thread is the writer, which will not write them any more.
     pub fn end_in_panic(&self) -> Vec<LogPiece> {
         let queue = self.shared_queue();
-        let Some(mut state) = queue.try_lock_queue_state() else { return Vec::new() };
+        let Some(mut state) = queue.state.try_lock() else { return Vec::new() };
         state.ended = true;
         queue.changed.notify_all();
         match queue.writer.get() == Some(&thread::current().id()) {
@@ -136,7 +137,7 @@ impl LineReceiver {
 
     /// Waits for work. `batch` must be empty, and receives the pieces to write: about 64 KiB at most, or one piece.
     pub(super) fn next_work(&self, batch: &mut Vec<LogPiece>) -> WriterWork {
-        let mut state = self.0.lock_queue_state();
+        let mut state = self.0.state.lock();
         loop {
             if std::mem::take(&mut state.reopen) {
                 return WriterWork::Reopen;
@@ -153,10 +154,10 @@ impl LineReceiver {
                 return WriterWork::End;
             }
             state.sleeping = true;
-            state = match wait {
-                None => self.0.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
-                Some(wait) => self.0.changed.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0,
-            };
+            match wait {
+                None => self.0.changed.wait(&mut state),
+                Some(wait) => _ = self.0.changed.wait_for(&mut state, wait),
+            }
             state.sleeping = false;
         }
     }
@@ -164,7 +165,7 @@ impl LineReceiver {
     /// Number of lines that were dropped since the last call that returned some. 0 as long as more than half of the
     /// queue would be full after `written` bytes have left it, unless the queue has ended.
     pub(super) fn take_dropped(&self, written: usize) -> u64 {
-        let mut state = self.0.lock_queue_state();
+        let mut state = self.0.state.lock();
         let left = state.bytes.saturating_sub(written);
         if left <= self.0.bound / 2 || state.ended { std::mem::take(&mut state.dropped) } else { 0 }
     }
@@ -176,13 +177,13 @@ impl LineReceiver {
 
     /// Frees the room of `bytes` bytes of a batch, which are written or lost.
     pub(super) fn release_written(&self, bytes: usize) {
-        let mut state = self.0.lock_queue_state();
+        let mut state = self.0.state.lock();
         state.bytes = state.bytes.saturating_sub(bytes);
     }
 
     /// Removes the next piece without waiting: for a test that has no writer.
     pub fn pop_piece(&self) -> Option<LogPiece> {
-        let mut state = self.0.lock_queue_state();
+        let mut state = self.0.state.lock();
         let piece = state.pieces.pop_front()?;
         state.bytes -= piece.text.len();
         Some(piece)
@@ -233,7 +234,7 @@ impl LineQueueState {
 
 impl LineQueue {
     fn push_piece(&self, piece: LogPiece, wake: WriterWake) -> bool {
-        let mut state = self.lock_queue_state();
+        let mut state = self.state.lock();
         if state.ended || state.bytes.saturating_add(piece.text.len()) > self.bound {
             state.dropped = state.dropped.saturating_add(piece.lines);
             return false;
@@ -247,14 +248,14 @@ impl LineQueue {
     }
 
     fn wake_if_pending(&self) {
-        let state = self.lock_queue_state();
+        let state = self.state.lock();
         if !state.pieces.is_empty() {
             self.wake_writer(state);
         }
     }
 
     fn advance_alarm(&self, time: Instant) {
-        let mut state = self.lock_queue_state();
+        let mut state = self.state.lock();
         if state.alarm.is_none_or(|alarm| time < alarm) {
             state.alarm = Some(time);
             self.wake_writer(state);
@@ -262,13 +263,13 @@ impl LineQueue {
     }
 
     fn mark_reopen(&self) {
-        let mut state = self.lock_queue_state();
+        let mut state = self.state.lock();
         state.reopen = true;
         self.wake_writer(state);
     }
 
     fn mark_ended(&self) {
-        let mut state = self.lock_queue_state();
+        let mut state = self.state.lock();
         state.ended = true;
         self.wake_writer(state);
     }
@@ -283,19 +284,7 @@ impl LineQueue {
     }
 
     fn is_fully_written(&self) -> bool {
-        self.try_lock_queue_state().is_some_and(|state| state.bytes == 0)
-    }
-
-    fn lock_queue_state(&self) -> MutexGuard<'_, LineQueueState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn try_lock_queue_state(&self) -> Option<MutexGuard<'_, LineQueueState>> {
-        match self.state.try_lock() {
-            Ok(state) => Some(state),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
+        self.state.try_lock().is_some_and(|state| state.bytes == 0)
     }
 }
 

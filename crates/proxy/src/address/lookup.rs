@@ -2,11 +2,12 @@
 //! can neither be cancelled nor limited in time, so the next caller joins a lookup that another caller no longer waits
 //! for.
 
+use parking_lot::Mutex;
 use std::{
     collections::{HashMap, hash_map::Entry},
     io,
     net::{IpAddr, SocketAddr, ToSocketAddrs},
-    sync::{Arc, LazyLock, Mutex, PoisonError},
+    sync::{Arc, LazyLock},
     thread,
 };
 use tokio::{
@@ -77,7 +78,7 @@ impl Lookups {
     ///
     /// [`MAX_LOOKUPS`] others run, or the system has no thread left.
     pub(super) fn join_or_start(&self, name: &str) -> io::Result<Lookup> {
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut running = self.running.lock();
         let others = running.len();
         let vacant = match running.entry(name.to_owned()) {
             Entry::Occupied(found) => return Ok(Lookup(found.get().clone())),
@@ -128,7 +129,7 @@ struct RunningLookup {
 
 impl Drop for RunningLookup {
     fn drop(&mut self) {
-        self.lookups.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.name);
+        self.lookups.lock().remove(&self.name);
     }
 }
 
@@ -148,11 +149,9 @@ fn resolve_by_system(name: &str) -> io::Result<Vec<IpAddr>> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use parking_lot::Condvar;
     use std::{
-        sync::{
-            Condvar,
-            atomic::{AtomicUsize, Ordering::Relaxed},
-        },
+        sync::atomic::{AtomicUsize, Ordering::Relaxed},
         time::Duration,
     };
     use tokio::time::timeout;
@@ -165,13 +164,13 @@ pub(crate) mod tests {
 
     /// From now on the process resolves `name` to `addresses`, in this order.
     pub(crate) fn set_known_name(name: &str, addresses: &[IpAddr]) {
-        let mut known = KNOWN.lock().unwrap();
+        let mut known = KNOWN.lock();
         known.retain(|(other, _)| other != name);
         known.push((name.to_owned(), addresses.to_vec()));
     }
 
     pub(crate) fn known_addresses(name: &str) -> Option<Vec<IpAddr>> {
-        let known = KNOWN.lock().unwrap();
+        let known = KNOWN.lock();
         known.iter().find(|(other, _)| other == name).map(|(_, addresses)| addresses.clone())
     }
 
@@ -190,13 +189,13 @@ pub(crate) mod tests {
         pub(crate) fn resolve_name(&self, name: &str) -> io::Result<Vec<IpAddr>> {
             if name.starts_with("hang") {
                 self.asked.fetch_add(1, Relaxed);
-                drop(self.wake.wait_while(self.released.lock().unwrap(), |released| !*released).unwrap());
+                self.wake.wait_while(&mut self.released.lock(), |released: &mut bool| !*released);
             }
             if name == "absent" { Err(io::ErrorKind::NotFound.into()) } else { Ok(vec![[192, 0, 2, 1].into()]) }
         }
 
         pub(crate) fn release_names(&self) {
-            *self.released.lock().unwrap() = true;
+            *self.released.lock() = true;
             self.wake.notify_all();
         }
     }
@@ -207,7 +206,7 @@ pub(crate) mod tests {
         }
 
         pub(crate) fn running_count(&self) -> usize {
-            self.running.lock().unwrap().len()
+            self.running.lock().len()
         }
     }
 

@@ -1,10 +1,8 @@
 //! Keeps the health of a server by its health checks: the state, which workers read, and the streak, several checks in
 //! a row that change the state, except for the very first check.
 
-use std::sync::{
-    Mutex, PoisonError,
-    atomic::{AtomicU32, Ordering::Relaxed},
-};
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// Bit of [`HealthState::transitions`] that is set while the server is unhealthy.
 const DOWN: u32 = 1;
@@ -54,11 +52,11 @@ impl HealthState {
     }
 
     pub(crate) fn last_result(&self) -> CheckResult {
-        self.last_result.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.last_result.lock().clone()
     }
 
     pub(crate) fn set_last_result(&self, result: CheckResult) {
-        *self.last_result.lock().unwrap_or_else(PoisonError::into_inner) = result;
+        *self.last_result.lock() = result;
     }
 }
 

@@ -2,6 +2,7 @@
 //! parameters. Changes nothing.
 
 use super::transport_parameters::TransportParameters;
+use parking_lot::Mutex;
 use s2n_codec::EncoderValue;
 use s2n_quic::provider::{
     event::{ConnectionInfo, ConnectionMeta, Subscriber, events},
@@ -11,7 +12,7 @@ use s2n_quic_core::{
     application::ServerName,
     crypto::tls::{self, Endpoint},
 };
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// The state of a client's connection, as s2n-quic's events report it.
 #[derive(Debug, Clone, Default)]
@@ -39,12 +40,7 @@ pub struct Observer {
 impl Observer {
     /// State of the connection at present.
     pub fn observed_state(&self) -> ObservedConnection {
-        self.lock_observed().clone()
-    }
-
-    fn lock_observed(&self) -> MutexGuard<'_, ObservedConnection> {
-        // No code panics while the state is locked; if it did, the state would still be usable.
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+        self.seen.lock().clone()
     }
 }
 
@@ -59,16 +55,16 @@ impl Subscriber for Observer {
         _: &ConnectionMeta,
         event: &events::ApplicationProtocolInformation<'_>,
     ) {
-        self.lock_observed().protocol = Some(String::from_utf8_lossy(event.chosen_application_protocol).into_owned());
+        self.seen.lock().protocol = Some(String::from_utf8_lossy(event.chosen_application_protocol).into_owned());
     }
 
     fn on_key_exchange_group(&mut self, _: &mut (), _: &ConnectionMeta, event: &events::KeyExchangeGroup<'_>) {
-        self.lock_observed().group = Some(event.chosen_group_name.to_owned());
+        self.seen.lock().group = Some(event.chosen_group_name.to_owned());
     }
 
     fn on_key_update(&mut self, _: &mut (), _: &ConnectionMeta, event: &events::KeyUpdate) {
         if matches!(event.key_type, events::KeyType::OneRtt { .. }) {
-            self.lock_observed().cipher_suite = Some(cipher_suite_name(&event.cipher_suite));
+            self.seen.lock().cipher_suite = Some(cipher_suite_name(&event.cipher_suite));
         }
     }
 
@@ -78,11 +74,11 @@ impl Subscriber for Observer {
         _: &ConnectionMeta,
         event: &events::TransportParametersReceived<'_>,
     ) {
-        self.lock_observed().server_parameters = Some(TransportParameters::from_event(&event.transport_parameters));
+        self.seen.lock().server_parameters = Some(TransportParameters::from_event(&event.transport_parameters));
     }
 
     fn on_datagram_received(&mut self, _: &mut (), _: &ConnectionMeta, _: &events::DatagramReceived) {
-        self.lock_observed().received = true;
+        self.seen.lock().received = true;
     }
 }
 
@@ -120,7 +116,7 @@ impl<E: Endpoint> Endpoint for ObservedTls<E> {
     }
 
     fn new_client_session<P: EncoderValue>(&mut self, parameters: &P, name: ServerName) -> E::Session {
-        self.observer.lock_observed().own_parameters = TransportParameters::from_encoded(&parameters.encode_to_vec());
+        self.observer.seen.lock().own_parameters = TransportParameters::from_encoded(&parameters.encode_to_vec());
         self.tls.new_client_session(parameters, name)
     }
 

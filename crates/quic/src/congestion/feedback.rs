@@ -7,10 +7,8 @@
 
 use crate::{metrics::QuicMetrics, wire::frame::NumberRange};
 use litequic_base::relaxed_cell::RelaxedCell;
-use std::{
-    num::NonZeroU64,
-    sync::{Arc, Mutex, PoisonError},
-};
+use parking_lot::Mutex;
+use std::{num::NonZeroU64, sync::Arc};
 
 /// Largest number of paths of a connection: s2n-quic has no more, and forgets none.
 const MAX_PATHS: usize = 5;
@@ -53,7 +51,7 @@ impl PathFeedback {
     /// Reports the arrival of packets that were declared lost. An ACK frame may acknowledge nothing else, and then no
     /// controller is called: the report waits for the next frame.
     pub(crate) fn report_arrived(&self, packets: &[NumberRange]) {
-        let mut arrived = self.arrived.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut arrived = self.arrived.lock();
         let free = MAX_ARRIVED_RANGES.saturating_sub(arrived.len());
         arrived.extend(packets.iter().take(free));
         self.has_arrived.set(1);
@@ -65,7 +63,7 @@ impl PathFeedback {
             0 => Vec::new(),
             _ => {
                 self.has_arrived.set(0);
-                std::mem::take(&mut *self.arrived.lock().unwrap_or_else(PoisonError::into_inner))
+                std::mem::take(&mut *self.arrived.lock())
             }
         }
     }

@@ -12,7 +12,6 @@
 
 mod in_order;
 mod short_responses;
-mod stream_order;
 mod turn_delay;
 
 use super::{
@@ -20,11 +19,15 @@ use super::{
     stream_state::{StreamProgress, StreamSendState, WAKE_NEVER, WAKE_ON_ACKNOWLEDGED, WAKE_ON_SENT, WOKEN},
 };
 use litequic_base::relaxed_cell::RelaxedCell;
+use litequic_exchange::priority::PriorityOrder;
 use litequic_resources::send::path::{MIN_REFILL, OWN_LOW_WATER, QueuedBytes, SendPath, WriteAllowance};
 use litequic_telemetry::clients::TransportReport;
+use parking_lot::Mutex;
 use short_responses::ShortResponses;
 use std::{ops::Range, sync::Arc, time::Duration};
-use stream_order::StreamOrder;
+
+/// Order of one connection's streams. Only one thread locks it.
+type StreamOrder = Mutex<PriorityOrder<Arc<StreamSendState>>>;
 
 /// Bytes of one connection's streams that are queued and in flight.
 #[derive(Debug, Default)]

@@ -13,11 +13,12 @@ use litequic_resources::{
     memory::{MemoryPressure, MemoryStep},
 };
 use litequic_telemetry::clients::DenyList;
+use parking_lot::Mutex;
 use s2n_quic_core::event::api::SocketAddress;
 use std::{
     convert::Infallible,
     net::{IpAddr, SocketAddr},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Instant,
 };
 
@@ -134,16 +135,12 @@ impl SourcePools {
 impl SourceLimits {
     /// Takes slots for a connection of a client in `network` whose handshake begins.
     pub(super) fn take_slots(&self, network: Option<(IpAddr, u8)>) -> SourceSlots {
-        let mut taken = self.lock_pools();
+        let mut taken = self.0.lock();
         let source = ClientSource::new(network, taken.next);
         taken.next = taken.next.wrapping_add(1);
         let (connection, handshake) =
             (taken.connections.take_slot_beyond_limit(source), taken.handshakes.take_slot_beyond_limit(source));
         SourceSlots { pools: self.clone(), connection, handshake: Some(handshake) }
-    }
-
-    fn lock_pools(&self) -> MutexGuard<'_, SourcePools> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -151,7 +148,7 @@ impl SourceSlots {
     /// Returns the handshake's slot: the handshake has ended.
     pub(super) fn end_handshake(&mut self) {
         if let Some(slot) = self.handshake.take() {
-            self.pools.lock_pools().handshakes.release_slot(slot);
+            self.pools.0.lock().handshakes.release_slot(slot);
         }
     }
 }
@@ -159,7 +156,7 @@ impl SourceSlots {
 impl Drop for SourceSlots {
     fn drop(&mut self) {
         self.end_handshake();
-        self.pools.lock_pools().connections.release_slot(self.connection);
+        self.pools.0.lock().connections.release_slot(self.connection);
     }
 }
 
@@ -246,7 +243,7 @@ impl Admission {
             AdmissionVerdict::Off
         } else {
             let network = limit_network(&config, client);
-            self.sources.lock_pools().judge_attempt(&config.limits, network, validated, self.pressure.pressure_step())
+            self.sources.0.lock().judge_attempt(&config.limits, network, validated, self.pressure.pressure_step())
         };
         let (outcome, limit) = match verdict {
             AdmissionVerdict::Allow => return AttemptOutcome::Allow,
@@ -327,7 +324,7 @@ mod tests {
         for (what, connections, handshakes, validated, expected) in table {
             let pools = SourceLimits::default();
             let _slots = filled(&pools, connections, handshakes);
-            let verdict = pools.lock_pools().judge_attempt(&limits(), None, validated, MemoryStep::Normal);
+            let verdict = pools.0.lock().judge_attempt(&limits(), None, validated, MemoryStep::Normal);
             assert_eq!(verdict, expected, "{what}");
         }
     }
@@ -336,7 +333,7 @@ mod tests {
     fn a_smaller_source_gets_connections_beyond_the_limit() {
         let pools = SourceLimits::default();
         let admits =
-            |network, validated| pools.lock_pools().judge_attempt(&limits(), network, validated, MemoryStep::Normal);
+            |network, validated| pools.0.lock().judge_attempt(&limits(), network, validated, MemoryStep::Normal);
         let mut slots: Vec<SourceSlots> = Vec::new();
         while admits(address(1, 1), true) == AdmissionVerdict::Allow {
             let mut taken = pools.take_slots(address(1, 1));
@@ -354,13 +351,13 @@ mod tests {
         }
         assert_eq!(admits(address(2, 1), true), AdmissionVerdict::TooManyConnections, "until those have gone");
         slots.clear();
-        assert_eq!(pools.lock_pools().connections.used_slot_count(), 0);
+        assert_eq!(pools.0.lock().connections.used_slot_count(), 0);
     }
 
     #[test]
     fn sources_of_one_network_leave_connections_beyond_the_limit_to_other_networks() {
         let pools = SourceLimits::default();
-        let admits = |network| pools.lock_pools().judge_attempt(&limits(), network, true, MemoryStep::Normal);
+        let admits = |network| pools.0.lock().judge_attempt(&limits(), network, true, MemoryStep::Normal);
         let mut slots: Vec<SourceSlots> = Vec::new();
         let mut fill = |network| {
             let before = slots.len();
@@ -385,14 +382,14 @@ mod tests {
         let mut slots = Vec::new();
         let mut fill = |network, validated| {
             let mut count = 0;
-            while pools.lock_pools().judge_attempt(&limits, network, validated, MemoryStep::Normal)
+            while pools.0.lock().judge_attempt(&limits, network, validated, MemoryStep::Normal)
                 == AdmissionVerdict::Allow
             {
                 slots.push(pools.take_slots(network));
                 count += 1;
                 assert!(count <= 160);
             }
-            (count, pools.lock_pools().judge_attempt(&limits, network, validated, MemoryStep::Normal))
+            (count, pools.0.lock().judge_attempt(&limits, network, validated, MemoryStep::Normal))
         };
         assert_eq!(fill(address(1, 1), false), (140, AdmissionVerdict::Retry));
         assert_eq!(fill(address(1, 1), true), (0, AdmissionVerdict::LastHandshakesReserved));

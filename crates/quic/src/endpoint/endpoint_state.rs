@@ -51,8 +51,9 @@ use crate::{
 use litequic_base::relaxed_cell::RelaxedCell;
 use litequic_config::LiveConfig;
 use litequic_resources::receive::WindowGrant;
+use parking_lot::Mutex;
 use s2n_quic_core::transport;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// The state of one endpoint.
 #[derive(Debug)]
@@ -224,7 +225,7 @@ impl EndpointState {
     /// Calls `access` with the table, under the lock. `access` must neither drop nor wake anything that may run other
     /// code.
     pub(super) fn with_table<T>(&self, access: impl FnOnce(&mut EndpointTable) -> T) -> T {
-        access(&mut self.table.lock().unwrap_or_else(PoisonError::into_inner))
+        access(&mut self.table.lock())
     }
 }
 

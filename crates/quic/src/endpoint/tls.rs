@@ -192,6 +192,17 @@ struct ForwardingContext<'a, C> {
     logged: Option<(u64, &'a [u8])>,
 }
 
+type Outcome = Result<(), Error>;
+
+/// Methods of [`ForwardingContext`] that do nothing but call the inner context.
+macro_rules! forward {
+    ($(fn $name:ident(&mut $this:ident $(, $argument:ident: $Type:ty)*) -> $Result:ty;)*) => {$(
+        fn $name(&mut $this $(, $argument: $Type)*) -> $Result {
+            $this.context.$name($($argument),*)
+        }
+    )*};
+}
+
 impl<S: Session, C: Context<TlsSession<S>>> Context<S> for ForwardingContext<'_, C> {
     /// Sets the client's support for the time of the call, within which s2n-quic reads the parameters and creates the
     /// connection's datagram sender.
@@ -214,93 +225,39 @@ impl<S: Session, C: Context<TlsSession<S>>> Context<S> for ForwardingContext<'_,
         outcome
     }
 
-    fn on_client_application_params(
-        &mut self,
-        client: ApplicationParameters<'_>,
-        server: &mut Vec<u8>,
-    ) -> Result<(), Error> {
-        self.context.on_client_application_params(client, server)
-    }
-
-    fn on_handshake_keys(&mut self, key: S::HandshakeKey, header_key: S::HandshakeHeaderKey) -> Result<(), Error> {
-        self.context.on_handshake_keys(key, header_key)
-    }
-
-    fn on_zero_rtt_keys(
-        &mut self,
-        key: S::ZeroRttKey,
-        header_key: S::ZeroRttHeaderKey,
-        parameters: ApplicationParameters<'_>,
-    ) -> Result<(), Error> {
-        self.context.on_zero_rtt_keys(key, header_key, parameters)
-    }
-
-    fn on_server_name(&mut self, name: ServerName) -> Result<(), Error> {
-        self.context.on_server_name(name)
-    }
-
-    fn on_application_protocol(&mut self, protocol: Bytes) -> Result<(), Error> {
-        self.context.on_application_protocol(protocol)
-    }
-
-    fn on_key_exchange_group(&mut self, group: NamedGroup) -> Result<(), Error> {
-        self.context.on_key_exchange_group(group)
-    }
-
-    fn on_handshake_complete(&mut self) -> Result<(), Error> {
-        self.context.on_handshake_complete()
-    }
-
-    fn on_tls_context(&mut self, context: Box<dyn Any + Send>) {
-        self.context.on_tls_context(context);
-    }
-
-    fn on_tls_exporter_ready(&mut self, session: &impl tls::TlsSession) -> Result<(), Error> {
-        self.context.on_tls_exporter_ready(session)
-    }
-
-    fn on_tls_handshake_failed(
-        &mut self,
-        session: &impl tls::TlsSession,
-        error: Box<dyn std::error::Error + Send + Sync>,
-    ) -> Result<(), Error> {
-        self.context.on_tls_handshake_failed(session, error)
-    }
-
-    fn receive_initial(&mut self, max: Option<usize>) -> Option<Bytes> {
-        self.context.receive_initial(max)
-    }
-
-    fn receive_handshake(&mut self, max: Option<usize>) -> Option<Bytes> {
-        self.context.receive_handshake(max)
-    }
-
-    fn receive_application(&mut self, max: Option<usize>) -> Option<Bytes> {
-        self.context.receive_application(max)
+    forward! {
+        fn on_client_application_params(&mut self, client: ApplicationParameters<'_>, server: &mut Vec<u8>) -> Outcome;
+        fn on_handshake_keys(&mut self, key: S::HandshakeKey, header_key: S::HandshakeHeaderKey) -> Outcome;
+        fn on_zero_rtt_keys(
+            &mut self, key: S::ZeroRttKey, header_key: S::ZeroRttHeaderKey, parameters: ApplicationParameters<'_>
+        ) -> Outcome;
+        fn on_server_name(&mut self, name: ServerName) -> Outcome;
+        fn on_application_protocol(&mut self, protocol: Bytes) -> Outcome;
+        fn on_key_exchange_group(&mut self, group: NamedGroup) -> Outcome;
+        fn on_handshake_complete(&mut self) -> Outcome;
+        fn on_tls_context(&mut self, context: Box<dyn Any + Send>) -> ();
+        fn on_tls_exporter_ready(&mut self, session: &impl tls::TlsSession) -> Outcome;
+        fn on_tls_handshake_failed(
+            &mut self, session: &impl tls::TlsSession, error: Box<dyn std::error::Error + Send + Sync>
+        ) -> Outcome;
+        fn receive_initial(&mut self, max: Option<usize>) -> Option<Bytes>;
+        fn receive_handshake(&mut self, max: Option<usize>) -> Option<Bytes>;
+        fn receive_application(&mut self, max: Option<usize>) -> Option<Bytes>;
+        fn send_initial(&mut self, message: Bytes) -> ();
+        fn send_handshake(&mut self, message: Bytes) -> ();
+        fn send_application(&mut self, message: Bytes) -> ();
     }
 
     fn can_send_initial(&self) -> bool {
         self.context.can_send_initial()
     }
 
-    fn send_initial(&mut self, message: Bytes) {
-        self.context.send_initial(message);
-    }
-
     fn can_send_handshake(&self) -> bool {
         self.context.can_send_handshake()
     }
 
-    fn send_handshake(&mut self, message: Bytes) {
-        self.context.send_handshake(message);
-    }
-
     fn can_send_application(&self) -> bool {
         self.context.can_send_application()
-    }
-
-    fn send_application(&mut self, message: Bytes) {
-        self.context.send_application(message);
     }
 
     fn waker(&self) -> &Waker {

@@ -6,11 +6,11 @@
 //! the locks.
 
 use litequic_net::datagram::NetworkPath;
+use parking_lot::{Mutex, MutexGuard};
 use std::{
     collections::HashMap,
     hash::{BuildHasher, RandomState},
     net::SocketAddr,
-    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -105,7 +105,7 @@ impl ProxyFlows {
     fn lock_shard(&self, path: &NetworkPath) -> Option<(MutexGuard<'_, HashMap<FlowKey, ProxyFlow>>, FlowKey)> {
         let key = (path.addresses.remote_address.0.into(), path.addresses.local_address.0.into());
         let index = usize::try_from(self.hasher.hash_one(key)).unwrap_or_default() % SHARDS;
-        Some((self.shards.get(index)?.lock().unwrap_or_else(PoisonError::into_inner), key))
+        Some((self.shards.get(index)?.lock(), key))
     }
 }
 
@@ -135,9 +135,9 @@ mod tests {
         let (flows, now) = (ProxyFlows::default(), Instant::now());
         let add = |port: u16, now| flows.flow_client(&path(port), Some(client(1)), TIMEOUT, now);
         let full = (0..u16::MAX).filter(|port| add(*port, now) == Err(RefusedHeader::Full)).count();
-        let held = || flows.shards.iter().map(|shard| shard.lock().unwrap().len()).sum::<usize>();
+        let held = || flows.shards.iter().map(|shard| shard.lock().len()).sum::<usize>();
         assert!(full > 0 && held() + full == usize::from(u16::MAX), "{full}");
-        assert!(flows.shards.iter().all(|shard| shard.lock().unwrap().len() <= MAX_SHARD_FLOWS));
+        assert!(flows.shards.iter().all(|shard| shard.lock().len() <= MAX_SHARD_FLOWS));
         let later = now + TIMEOUT + Duration::from_secs(1);
         assert!((0..u16::MAX).all(|port| port % 2 == 1 || add(port, later).is_ok()));
     }

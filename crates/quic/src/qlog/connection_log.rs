@@ -1,16 +1,17 @@
 //! Writes the log of one connection: events add lines, which the order passes on.
 
 use super::{
-    frames,
-    json::JsonObject,
+    frames::{self, AckFrequencyFrame, milliseconds},
     log_order::{LogOrder, RECORD_SEPARATOR, write_event_record, write_omitted_count},
     parameters,
 };
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use s2n_quic_core::{connection::Error, endpoint::Location, packet::number::PacketNumberSpace};
+use serde_json::{Map, Value as Json, json};
 use std::{
     net::{IpAddr, SocketAddr},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -70,26 +71,21 @@ impl ConnectionLog {
         let (number, epoch) = order.begin_log()?;
         let log = Self { number, epoch, order: Arc::clone(order), worker, state: Mutex::default() };
         let wall_clock = Timestamp::now();
-        let mut line = vec![RECORD_SEPARATOR];
-        JsonObject::new(&mut line)
-            .add_word("file_schema", "urn:ietf:params:qlog:file:sequential")
-            .add_word("serialization_format", "application/qlog+json-seq")
-            .add_object("trace", |trace| {
-                trace.add_object("common_fields", |common| {
-                    common.add_word("group_id", &log.number.to_string()).add_word("time_format", "relative_to_epoch");
-                    common.add_object("reference_time", |time| {
-                        time.add_word("clock_type", "monotonic").add_word("epoch", "unknown");
-                        time.add_word("wall_clock_time", &format!("{wall_clock:.3}"));
-                    });
-                });
-                trace.add_object("vantage_point", |point| {
-                    point.add_word("name", concat!("litequic ", env!("CARGO_PKG_VERSION"))).add_word("type", "server");
-                });
-                trace.add_array("event_schemas", |schemas| {
-                    EVENT_SCHEMAS.into_iter().for_each(|schema| schemas.push_word(schema));
-                });
-            });
-        line.push(b'\n');
+        let header = json!({
+            "file_schema": "urn:ietf:params:qlog:file:sequential",
+            "serialization_format": "application/qlog+json-seq",
+            "trace": {
+                "common_fields": {
+                    "group_id": log.number.to_string(), "time_format": "relative_to_epoch",
+                    "reference_time": {
+                        "clock_type": "monotonic", "epoch": "unknown", "wall_clock_time": format!("{wall_clock:.3}"),
+                    },
+                },
+                "vantage_point": { "name": concat!("litequic ", env!("CARGO_PKG_VERSION")), "type": "server" },
+                "event_schemas": EVENT_SCHEMAS,
+            },
+        });
+        let line = [&[RECORD_SEPARATOR][..], header.to_string().as_bytes(), b"\n"].concat();
         // The order has room for the header, which is among its first lines.
         order.hand_over_lines(worker, &line);
         Some(Arc::new(log))
@@ -102,24 +98,20 @@ impl ConnectionLog {
 
     /// Sets the unit of delays in the client's ACK frames, as a power of two of microseconds.
     pub(crate) fn set_ack_delay_exponent(&self, exponent: u8) {
-        self.lock_log().ack_delay_exponent = Some(exponent);
+        self.state.lock().ack_delay_exponent = Some(exponent);
     }
 
     /// Logs the start of a connection from `client` to `local`.
     pub(crate) fn log_started(&self, client: SocketAddr, local: SocketAddr) {
-        self.write_event("quic:connection_started", |data, _| {
-            data.add_object("local", |end| write_endpoint(end, local));
-            data.add_object("remote", |end| self.write_client(end, client));
-        });
+        let data = json!({ "local": endpoint_json(local), "remote": self.client_json(client) });
+        self.write_event("quic:connection_started", &data);
     }
 
     /// Logs that s2n-quic sends on path number `path` from now on, to `client` from `local`.
     pub(crate) fn log_tuple(&self, path: u64, client: SocketAddr, local: SocketAddr) {
-        self.write_event("quic:tuple_assigned", |data, _| {
-            data.add_word("tuple_id", &path.to_string());
-            data.add_object("tuple_remote", |end| self.write_client(end, client));
-            data.add_object("tuple_local", |end| write_endpoint(end, local));
-        });
+        let (remote, local) = (self.client_json(client), endpoint_json(local));
+        let data = json!({ "tuple_id": path.to_string(), "tuple_remote": remote, "tuple_local": local });
+        self.write_event("quic:tuple_assigned", &data);
     }
 
     /// Logs the encoded transport parameters of litequic or of the client.
@@ -127,211 +119,195 @@ impl ConnectionLog {
         if !is_local {
             self.set_ack_delay_exponent(parameters::read_ack_delay_exponent(encoded));
         }
-        self.write_event("quic:parameters_set", |data, _| {
-            data.add_word("initiator", if is_local { "local" } else { "remote" });
-            parameters::write_parameters(data, encoded);
-        });
+        let mut data = parameters::parameters_json(encoded);
+        data.insert("initiator".into(), if is_local { "local" } else { "remote" }.into());
+        self.write_event("quic:parameters_set", &data.into());
     }
 
     /// Logs a received packet with its unchanged `payload`; `batch` is the receive batch, 0 without batches.
     pub(crate) fn log_received(&self, packet: LoggedPacket, payload: &[u8], batch: u64) {
-        if batch > 0 && std::mem::replace(&mut self.lock_log().batch, batch) != batch {
-            self.write_event("litequic:receive_batch", |data, _| _ = data.add_number("batch", batch));
+        if batch > 0 && std::mem::replace(&mut self.state.lock().batch, batch) != batch {
+            self.write_event("litequic:receive_batch", &json!({ "batch": batch }));
         }
-        self.write_event("quic:packet_received", |data, state| {
-            let exponent = match packet.space {
-                PacketNumberSpace::ApplicationData => state.ack_delay_exponent.unwrap_or(OWN_ACK_DELAY_EXPONENT),
-                // Delays have no meaning in these spaces (RFC 9000 §13.2.5).
-                PacketNumberSpace::Initial | PacketNumberSpace::Handshake => 0,
-            };
-            packet.write_header(data);
-            data.add_array("frames", |array| _ = frames::write_frames(array, payload, exponent));
-            data.add_object("raw", |raw| _ = raw.add_number("payload_length", payload.len() as u64));
-        });
+        let exponent = match packet.space {
+            PacketNumberSpace::ApplicationData => {
+                self.state.lock().ack_delay_exponent.unwrap_or(OWN_ACK_DELAY_EXPONENT)
+            }
+            // Delays have no meaning in these spaces (RFC 9000 §13.2.5).
+            PacketNumberSpace::Initial | PacketNumberSpace::Handshake => 0,
+        };
+        self.write_packet("quic:packet_received", packet, payload, exponent);
     }
 
     /// Logs a packet that leaves with `payload`, before which `bursts` bursts of the pacer have begun. The pacer begins
     /// one with the packet that leaves first, once it has left.
     pub(crate) fn log_packet_sent(&self, packet: LoggedPacket, payload: &[u8], bursts: u64) {
         if packet.space == PacketNumberSpace::ApplicationData {
-            let (before, first) = std::mem::replace(&mut self.lock_log().bursts, (bursts, packet.number));
+            let (before, first) = std::mem::replace(&mut self.state.lock().bursts, (bursts, packet.number));
             if bursts != before {
-                self.write_event("litequic:pacing_train", |data, _| {
-                    data.add_number("train", bursts).add_number("first_packet", first);
-                });
+                self.write_event("litequic:pacing_train", &json!({ "train": bursts, "first_packet": first }));
             }
         }
-        let mut requested = None;
-        self.write_event("quic:packet_sent", |data, _| {
-            packet.write_header(data);
-            data.add_array("frames", |array| requested = frames::write_frames(array, payload, OWN_ACK_DELAY_EXPONENT));
-            data.add_object("raw", |raw| _ = raw.add_number("payload_length", payload.len() as u64));
-        });
-        if let Some(requested) = requested {
-            self.write_event("litequic:ack_frequency_requested", |data, _| {
-                data.add_number("packet_number", packet.number)
-                    .add_number("sequence_number", requested.sequence_number);
-                data.add_number("ack_eliciting_threshold", requested.ack_eliciting_threshold);
-                data.add_millis("requested_max_ack_delay", requested.requested_max_ack_delay);
-                data.add_number("reordering_threshold", requested.reordering_threshold);
+        if let Some(requested) = self.write_packet("quic:packet_sent", packet, payload, OWN_ACK_DELAY_EXPONENT) {
+            let data = json!({
+                "packet_number": packet.number, "sequence_number": requested.sequence_number,
+                "ack_eliciting_threshold": requested.ack_eliciting_threshold,
+                "requested_max_ack_delay": milliseconds(requested.requested_max_ack_delay),
+                "reordering_threshold": requested.reordering_threshold,
             });
+            self.write_event("litequic:ack_frequency_requested", &data);
         }
+    }
+
+    /// Writes a packet with its frames, and returns its ACK_FREQUENCY frame, if any.
+    fn write_packet(
+        &self,
+        event: &str,
+        packet: LoggedPacket,
+        payload: &[u8],
+        exponent: u8,
+    ) -> Option<AckFrequencyFrame> {
+        let (frames, ack_frequency) = frames::frames_json(payload, exponent);
+        let raw = json!({ "payload_length": payload.len() });
+        self.write_event(event, &json!({ "header": packet.header_json(), "frames": frames, "raw": raw }));
+        ack_frequency
     }
 
     /// Logs that the ACK frame of a received packet had no new numbers and was replaced by PADDING.
     pub(crate) fn log_ack_merged(&self, packet: LoggedPacket) {
-        self.write_event("litequic:ack_merged", |data, _| _ = data.add_number("packet_number", packet.number));
+        self.write_event("litequic:ack_merged", &json!({ "packet_number": packet.number }));
     }
 
     /// Logs that a received packet belongs to a flood and was replaced by PADDING.
     pub(crate) fn log_dropped(&self, packet: LoggedPacket, bytes: usize) {
-        self.write_event("quic:packet_dropped", |data, _| {
-            packet.write_header(data);
-            data.add_object("raw", |raw| _ = raw.add_number("payload_length", bytes as u64))
-                .add_word("trigger", "rejected");
-            data.add_object("details", |details| _ = details.add_word("limit", "max_control_frames"));
+        let data = json!({
+            "header": packet.header_json(), "raw": { "payload_length": bytes }, "trigger": "rejected",
+            "details": { "limit": "max_control_frames" },
         });
+        self.write_event("quic:packet_dropped", &data);
     }
 
     pub(crate) fn log_lost(&self, packet: LoggedPacket, is_mtu_probe: bool) {
-        self.write_event("quic:packet_lost", |data, _| {
-            packet.write_header(data);
-            if is_mtu_probe {
-                data.add_flag("is_mtu_probe_packet", true);
-            }
-        });
+        let mut data = json!({ "header": packet.header_json() });
+        if is_mtu_probe {
+            frames::set_member(&mut data, "is_mtu_probe_packet", true);
+        }
+        self.write_event("quic:packet_lost", &data);
     }
 
     /// Logs changes of the path's state to `metrics`, and of slow start.
     pub(crate) fn log_recovery(&self, metrics: LogMetrics, is_slow_start: bool) {
-        let (before, congestion) = {
-            let mut state = self.lock_log();
-            let now = if is_slow_start { "slow_start" } else { "congestion_avoidance" };
-            (std::mem::replace(&mut state.metrics, metrics), (state.congestion.replace(now), now))
+        let now = if is_slow_start { "slow_start" } else { "congestion_avoidance" };
+        let (before, old) = {
+            let mut state = self.state.lock();
+            (std::mem::replace(&mut state.metrics, metrics), state.congestion.replace(now))
         };
         if before != metrics {
-            self.write_event("quic:recovery_metrics_updated", |data, _| {
-                for (name, now, before) in [
-                    ("min_rtt", metrics.min_rtt, before.min_rtt),
-                    ("smoothed_rtt", metrics.smoothed_rtt, before.smoothed_rtt),
-                    ("latest_rtt", metrics.latest_rtt, before.latest_rtt),
-                    ("rtt_variance", metrics.rtt_variance, before.rtt_variance),
-                ] {
-                    if now != before {
-                        data.add_millis(name, now);
-                    }
-                }
-                for (name, now, before) in [
-                    ("pto_count", metrics.pto_count, before.pto_count),
-                    ("congestion_window", metrics.congestion_window, before.congestion_window),
-                    ("bytes_in_flight", metrics.bytes_in_flight, before.bytes_in_flight),
-                ] {
-                    if now != before {
-                        data.add_number(name, now);
-                    }
-                }
-            });
+            let mut changed = metrics.named_values();
+            let before = before.named_values();
+            changed.retain(|name, value| before.get(name) != Some(value));
+            self.write_event("quic:recovery_metrics_updated", &changed.into());
         }
-        if congestion.0 != Some(congestion.1) {
-            self.write_event("quic:congestion_state_updated", |data, _| {
-                if let Some(old) = congestion.0 {
-                    data.add_word("old", old);
-                }
-                data.add_word("new", congestion.1);
-            });
+        match old {
+            Some(old) if old == now => {}
+            Some(old) => self.write_event("quic:congestion_state_updated", &json!({ "old": old, "new": now })),
+            None => self.write_event("quic:congestion_state_updated", &json!({ "new": now })),
         }
     }
 
     /// Logs that the connection was closed by `error`.
     pub(crate) fn log_closed(&self, error: &Error) {
-        self.write_event("quic:connection_closed", |data, _| {
-            let initiator = |data: &mut JsonObject<'_>, initiator: Location| {
-                data.add_word("initiator", if initiator == Location::Local { "local" } else { "remote" });
-            };
-            match *error {
-                Error::Closed { initiator: by, .. } => {
-                    initiator(data, by);
-                    data.add_word("connection_error", "no_error").add_word("trigger", "application");
-                }
-                Error::Transport { code, initiator: by, .. } => {
-                    initiator(data, by);
-                    frames::write_error_code(data, "connection_error", code.as_u64(), true);
-                    data.add_word("trigger", "error");
-                }
-                Error::Application { error, initiator: by, .. } => {
-                    initiator(data, by);
-                    frames::write_error_code(data, "application_error", *error, false);
-                    data.add_word("trigger", "application");
-                }
-                Error::StatelessReset { .. } => {
-                    data.add_word("initiator", "remote").add_word("trigger", "stateless_reset");
-                }
-                Error::IdleTimerExpired { .. } | Error::MaxHandshakeDurationExceeded { .. } => {
-                    data.add_word("initiator", "local").add_word("trigger", "idle_timeout");
-                }
-                _ => _ = data.add_word("trigger", "unspecified"),
+        let by = |initiator: Location| if initiator == Location::Local { "local" } else { "remote" };
+        let data = match *error {
+            Error::Closed { initiator, .. } => {
+                json!({ "initiator": by(initiator), "connection_error": "no_error", "trigger": "application" })
             }
-        });
+            Error::Transport { code, initiator, .. } => {
+                let mut data = json!({ "initiator": by(initiator), "trigger": "error" });
+                frames::set_error_code(&mut data, "connection_error", code.as_u64(), true);
+                data
+            }
+            Error::Application { error, initiator, .. } => {
+                let mut data = json!({ "initiator": by(initiator), "trigger": "application" });
+                frames::set_error_code(&mut data, "application_error", *error, false);
+                data
+            }
+            Error::StatelessReset { .. } => json!({ "initiator": "remote", "trigger": "stateless_reset" }),
+            Error::IdleTimerExpired { .. } | Error::MaxHandshakeDurationExceeded { .. } => {
+                json!({ "initiator": "local", "trigger": "idle_timeout" })
+            }
+            _ => json!({ "trigger": "unspecified" }),
+        };
+        self.write_event("quic:connection_closed", &data);
     }
 
-    /// Writes a client's address, unless addresses are left out.
-    fn write_client(&self, end: &mut JsonObject<'_>, client: SocketAddr) {
-        if !self.order.anonymous {
-            write_endpoint(end, client);
-        }
+    /// A client's address, unless addresses are left out.
+    fn client_json(&self, client: SocketAddr) -> Json {
+        if self.order.anonymous { json!({}) } else { endpoint_json(client) }
     }
 
-    fn write_event(&self, name: &str, data: impl FnOnce(&mut JsonObject<'_>, &LogState)) {
+    fn write_event(&self, name: &str, data: &Json) {
         let time = self.epoch.elapsed();
-        let mut state = self.lock_log();
+        let mut state = self.state.lock();
         let mut lines = std::mem::take(&mut state.lines);
         lines.clear();
         if state.omitted > 0 {
             write_omitted_count(&mut lines, self.number, time, state.omitted);
         }
-        write_event_record(&mut lines, self.number, time, name, |object| data(object, &state));
+        write_event_record(&mut lines, self.number, time, name, data);
         let has_room = self.order.hand_over_lines(self.worker, &lines);
         state.omitted = if has_room { 0 } else { state.omitted + 1 };
         state.lines = lines;
-    }
-
-    fn lock_log(&self) -> MutexGuard<'_, LogState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for ConnectionLog {
     fn drop(&mut self) {
-        let omitted = self.lock_log().omitted;
+        let omitted = self.state.lock().omitted;
         self.order.end_one_log(self.number, omitted);
     }
 }
 
-impl LoggedPacket {
-    fn write_header(self, data: &mut JsonObject<'_>) {
-        data.add_object("header", |header| {
-            let kind = match self.space {
-                PacketNumberSpace::Initial => "initial",
-                PacketNumberSpace::Handshake => "handshake",
-                PacketNumberSpace::ApplicationData => "1RTT",
-            };
-            header.add_word("packet_type", kind).add_number("packet_number", self.number);
-        });
+impl LogMetrics {
+    fn named_values(self) -> Map<String, Json> {
+        let times = [
+            ("min_rtt", self.min_rtt),
+            ("smoothed_rtt", self.smoothed_rtt),
+            ("latest_rtt", self.latest_rtt),
+            ("rtt_variance", self.rtt_variance),
+        ];
+        let numbers = [
+            ("pto_count", self.pto_count),
+            ("congestion_window", self.congestion_window),
+            ("bytes_in_flight", self.bytes_in_flight),
+        ];
+        let times = times.map(|(name, time)| (name.to_owned(), milliseconds(time)));
+        times.into_iter().chain(numbers.map(|(name, number)| (name.to_owned(), number.into()))).collect()
     }
 }
 
-fn write_endpoint(end: &mut JsonObject<'_>, address: SocketAddr) {
+impl LoggedPacket {
+    fn header_json(self) -> Json {
+        let kind = match self.space {
+            PacketNumberSpace::Initial => "initial",
+            PacketNumberSpace::Handshake => "handshake",
+            PacketNumberSpace::ApplicationData => "1RTT",
+        };
+        json!({ "packet_type": kind, "packet_number": self.number })
+    }
+}
+
+fn endpoint_json(address: SocketAddr) -> Json {
     match address.ip().to_canonical() {
-        IpAddr::V4(ip) => end.add_word("ip_v4", &ip.to_string()).add_number("port_v4", address.port()),
-        IpAddr::V6(ip) => end.add_word("ip_v6", &ip.to_string()).add_number("port_v6", address.port()),
-    };
+        IpAddr::V4(ip) => json!({ "ip_v4": ip, "port_v4": address.port() }),
+        IpAddr::V6(ip) => json!({ "ip_v6": ip, "port_v6": address.port() }),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::qlog::log_order::LogEnd;
-    use serde_json::Value as Json;
 
     fn events(order: &LogOrder) -> Vec<Json> {
         read(order.take_lines())

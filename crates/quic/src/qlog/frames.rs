@@ -1,9 +1,9 @@
-//! Writes the frames of a decrypted packet in qlog's form (draft-ietf-quic-qlog-quic-events, §8.13): every frame, and
+//! Describes the frames of a decrypted packet in qlog's form (draft-ietf-quic-qlog-quic-events, §8.13): every frame, and
 //! nothing secret. Payload, CRYPTO data, tokens and stateless reset tokens are left out; their lengths are written.
 //! Pure.
 
-use super::json::{JsonArray, JsonObject};
-use crate::wire::frame::{AckRanges, FrameIter, WireFrame, kind};
+use crate::wire::frame::{AckRanges, FrameIter, NumberRange, WireFrame, kind};
+use serde_json::{Value as Json, json};
 use std::time::Duration;
 
 /// Values of an ACK_FREQUENCY frame (draft-ietf-quic-ack-frequency-12 §4), which only an endpoint that wants them may
@@ -16,14 +16,17 @@ pub(super) struct AckFrequencyFrame {
     pub(super) reordering_threshold: u64,
 }
 
-/// Writes the frames of `payload` to `frames`, with delays of ACK frames in the unit of `exponent` (RFC 9000 §18.2).
-/// Returns the ACK_FREQUENCY frame, if any.
-pub(super) fn write_frames(frames: &mut JsonArray<'_>, payload: &[u8], exponent: u8) -> Option<AckFrequencyFrame> {
+/// The frames of `payload`, with delays of ACK frames in the unit of `exponent` (RFC 9000 §18.2), and the ACK_FREQUENCY
+/// frame, if any.
+pub(super) fn frames_json(payload: &[u8], exponent: u8) -> (Vec<Json>, Option<AckFrequencyFrame>) {
     let (mut iter, mut at, mut ack_frequency) = (FrameIter::new(payload), 0, None);
+    let mut frames = Vec::new();
+    let padding = |length: usize| (length > 0).then(|| json!({ "frame_type": "padding", "raw": { "length": length } }));
     for frame in iter.by_ref() {
-        write_padding(frames, frame.range.start.saturating_sub(at));
+        frames.extend(padding(frame.range.start.saturating_sub(at)));
         at = frame.range.end;
-        frames.push_object(|object| write_frame_object(object, &frame, exponent));
+        let known = known_frame_json(&frame, exponent);
+        frames.push(known.unwrap_or_else(|| unknown_frame_json(frame.kind, frame.range.len())));
         if frame.kind == kind::ACK_FREQUENCY {
             ack_frequency =
                 frame.leading_integers().map(|[sequence_number, threshold, delay, reordering_threshold]| {
@@ -38,164 +41,149 @@ pub(super) fn write_frames(frames: &mut JsonArray<'_>, payload: &[u8], exponent:
     }
     let rest = payload.len().saturating_sub(at);
     if iter.is_fully_parsed() {
-        write_padding(frames, rest);
+        frames.extend(padding(rest));
     } else {
         // The rest is a frame that cannot be read, with all bytes behind.
         let kind = payload.get(at..).and_then(|rest| rest.iter().find(|byte| **byte != 0));
-        frames.push_object(|object| {
-            object.add_word("frame_type", "unknown").add_number("frame_type_bytes", kind.copied().unwrap_or_default());
-            write_length(object, rest);
-        });
+        frames.push(unknown_frame_json(kind.copied().unwrap_or_default().into(), rest));
     }
-    ack_frequency
+    (frames, ack_frequency)
 }
 
-fn write_padding(frames: &mut JsonArray<'_>, bytes: usize) {
-    if bytes > 0 {
-        frames.push_object(|object| write_length(object.add_word("frame_type", "padding"), bytes));
-    }
+fn unknown_frame_json(kind: u64, length: usize) -> Json {
+    json!({ "frame_type": "unknown", "frame_type_bytes": kind, "raw": { "length": length } })
 }
 
-fn write_length(object: &mut JsonObject<'_>, bytes: usize) {
-    object.add_object("raw", |raw| _ = raw.add_number("length", bytes as u64));
-}
-
-fn write_frame_object(object: &mut JsonObject<'_>, frame: &WireFrame<'_>, exponent: u8) {
-    if write_known_frame(object, frame, exponent).is_none() {
-        // No member was written yet: the body is read before the first.
-        object.add_word("frame_type", "unknown").add_number("frame_type_bytes", frame.kind);
-        write_length(object, frame.range.len());
-    }
-}
-
-/// Writes a frame for which qlog has a form; `None`, with nothing written, for others.
-fn write_known_frame(object: &mut JsonObject<'_>, frame: &WireFrame<'_>, exponent: u8) -> Option<()> {
+/// A frame for which qlog has a form; `None` for others.
+fn known_frame_json(frame: &WireFrame<'_>, exponent: u8) -> Option<Json> {
     let first = || frame.leading_integers().map(|[first]| first);
+    let two = || frame.leading_integers::<2>();
     let kind_of = |bidirectional: u64| if frame.kind == bidirectional { "bidirectional" } else { "unidirectional" };
-    match frame.kind {
-        0x01 => _ = object.add_word("frame_type", "ping"),
-        kind::ACK | kind::ACK_ECN => write_ack(object, frame, exponent)?,
+    let length = frame.range.len();
+    Some(match frame.kind {
+        0x01 => json!({ "frame_type": "ping" }),
+        kind::ACK | kind::ACK_ECN => return ack_json(frame, exponent),
         kind::RESET_STREAM => {
             let [stream, code, size] = frame.leading_integers()?;
-            object.add_word("frame_type", "reset_stream").add_number("stream_id", stream);
-            object.add_word("error", "unknown").add_number("error_code", code).add_number("final_size", size);
+            json!({
+                "frame_type": "reset_stream", "stream_id": stream, "error": "unknown", "error_code": code,
+                "final_size": size,
+            })
         }
         kind::STOP_SENDING => {
-            let [stream, code] = frame.leading_integers()?;
-            object.add_word("frame_type", "stop_sending").add_number("stream_id", stream);
-            object.add_word("error", "unknown").add_number("error_code", code);
+            let [stream, code] = two()?;
+            json!({ "frame_type": "stop_sending", "stream_id": stream, "error": "unknown", "error_code": code })
         }
         kind::CRYPTO => {
-            let [offset, bytes] = frame.leading_integers()?;
-            object.add_word("frame_type", "crypto").add_number("offset", offset);
-            object.add_object("raw", |raw| {
-                raw.add_number("length", frame.range.len() as u64).add_number("payload_length", bytes);
-            });
+            let [offset, bytes] = two()?;
+            let raw = json!({ "length": length, "payload_length": bytes });
+            json!({ "frame_type": "crypto", "offset": offset, "raw": raw })
         }
         0x07 => {
-            let bytes = first()?;
-            object.add_word("frame_type", "new_token").add_object("token", |token| {
-                token.add_word("type", "resumption").add_object("raw", |raw| _ = raw.add_number("length", bytes));
-            });
+            let token = json!({ "type": "resumption", "raw": { "length": first()? } });
+            json!({ "frame_type": "new_token", "token": token })
         }
-        kind::STREAM..=kind::STREAM_LAST => write_stream(object, frame)?,
-        0x10 => _ = object.add_word("frame_type", "max_data").add_number("maximum", first()?),
+        kind::STREAM..=kind::STREAM_LAST => {
+            let (offset, bytes) = (frame.stream_offset()?, frame.stream_len()?);
+            json!({
+                "frame_type": "stream", "stream_id": first()?, "offset": offset, "fin": frame.kind & 0x01 != 0,
+                "raw": { "length": length, "payload_length": bytes },
+            })
+        }
+        0x10 => json!({ "frame_type": "max_data", "maximum": first()? }),
         kind::MAX_STREAM_DATA => {
-            let [stream, maximum] = frame.leading_integers()?;
-            object
-                .add_word("frame_type", "max_stream_data")
-                .add_number("stream_id", stream)
-                .add_number("maximum", maximum);
+            let [stream, maximum] = two()?;
+            json!({ "frame_type": "max_stream_data", "stream_id": stream, "maximum": maximum })
         }
         kind::MAX_STREAMS | kind::MAX_STREAMS_UNI => {
-            object.add_word("frame_type", "max_streams").add_word("stream_type", kind_of(kind::MAX_STREAMS));
-            object.add_number("maximum", first()?);
+            let stream_type = kind_of(kind::MAX_STREAMS);
+            json!({ "frame_type": "max_streams", "stream_type": stream_type, "maximum": first()? })
         }
-        kind::DATA_BLOCKED => _ = object.add_word("frame_type", "data_blocked").add_number("limit", first()?),
+        kind::DATA_BLOCKED => json!({ "frame_type": "data_blocked", "limit": first()? }),
         kind::STREAM_DATA_BLOCKED => {
-            let [stream, limit] = frame.leading_integers()?;
-            object
-                .add_word("frame_type", "stream_data_blocked")
-                .add_number("stream_id", stream)
-                .add_number("limit", limit);
+            let [stream, limit] = two()?;
+            json!({ "frame_type": "stream_data_blocked", "stream_id": stream, "limit": limit })
         }
         kind::STREAMS_BLOCKED | kind::STREAMS_BLOCKED_UNI => {
-            object.add_word("frame_type", "streams_blocked").add_word("stream_type", kind_of(kind::STREAMS_BLOCKED));
-            object.add_number("limit", first()?);
+            let stream_type = kind_of(kind::STREAMS_BLOCKED);
+            json!({ "frame_type": "streams_blocked", "stream_type": stream_type, "limit": first()? })
         }
-        kind::NEW_CONNECTION_ID => write_new_connection_id(object, frame)?,
-        0x19 => _ = object.add_word("frame_type", "retire_connection_id").add_number("sequence_number", first()?),
-        kind::PATH_CHALLENGE => _ = object.add_word("frame_type", "path_challenge"),
-        kind::PATH_RESPONSE => _ = object.add_word("frame_type", "path_response"),
-        kind::CONNECTION_CLOSE | kind::APPLICATION_CLOSE => write_connection_close(object, frame)?,
-        kind::HANDSHAKE_DONE => _ = object.add_word("frame_type", "handshake_done"),
+        // Without the stateless reset token, by which a reader could end the connection.
+        kind::NEW_CONNECTION_ID => {
+            let [sequence_number, retire_prior_to] = two()?;
+            let id = frame.body.get(frame.integers_len(2)? + 1..frame.body.len().checked_sub(16)?)?;
+            json!({
+                "frame_type": "new_connection_id", "sequence_number": sequence_number,
+                "retire_prior_to": retire_prior_to, "connection_id_length": id.len(), "connection_id": hex_text(id),
+            })
+        }
+        0x19 => json!({ "frame_type": "retire_connection_id", "sequence_number": first()? }),
+        kind::PATH_CHALLENGE => json!({ "frame_type": "path_challenge" }),
+        kind::PATH_RESPONSE => json!({ "frame_type": "path_response" }),
+        kind::CONNECTION_CLOSE | kind::APPLICATION_CLOSE => return connection_close_json(frame),
+        kind::HANDSHAKE_DONE => json!({ "frame_type": "handshake_done" }),
         kind::DATAGRAM | kind::DATAGRAM_WITH_LENGTH => {
-            write_length(object.add_word("frame_type", "datagram"), frame.range.len());
+            json!({ "frame_type": "datagram", "raw": { "length": length } })
         }
         _ => return None,
-    }
-    Some(())
+    })
 }
 
-fn write_ack(object: &mut JsonObject<'_>, frame: &WireFrame<'_>, exponent: u8) -> Option<()> {
+fn ack_json(frame: &WireFrame<'_>, exponent: u8) -> Option<Json> {
     let [_, delay, _] = frame.leading_integers()?;
-    let ranges = AckRanges::new(frame.body)?;
-    object.add_word("frame_type", "ack");
+    // A range below 0 ends the list: s2n-quic closes the connection for it.
+    let ranges = AckRanges::new(frame.body)?.map_while(Result::ok);
+    let range =
+        |range: NumberRange| if range.count() == 1 { json!([range.low]) } else { json!([range.low, range.high]) };
+    let mut ack = json!({ "frame_type": "ack", "acked_ranges": ranges.map(range).collect::<Vec<_>>() });
     let delay = delay.checked_shl(exponent.into()).filter(|micros| micros >> exponent.min(63) == delay);
     if let Some(delay) = delay {
-        object.add_millis("ack_delay", Duration::from_micros(delay));
+        set_member(&mut ack, "ack_delay", milliseconds(Duration::from_micros(delay)));
     }
-    object.add_array("acked_ranges", |array| {
-        // A range below 0 ends the list: s2n-quic closes the connection for it.
-        ranges.map_while(Result::ok).for_each(|range| array.push_range(range.low, range.high));
-    });
     if frame.kind == kind::ACK_ECN
         && let Some([ect0, ect1, ce]) = frame.ecn_counts()
     {
-        object.add_number("ect1", ect1).add_number("ect0", ect0).add_number("ce", ce);
+        for (name, count) in [("ect0", ect0), ("ect1", ect1), ("ce", ce)] {
+            set_member(&mut ack, name, count);
+        }
     }
-    Some(())
+    Some(ack)
 }
 
-fn write_stream(object: &mut JsonObject<'_>, frame: &WireFrame<'_>) -> Option<()> {
-    let [stream] = frame.leading_integers()?;
-    let offset = frame.stream_offset()?;
-    let bytes = frame.stream_len()?;
-    object.add_word("frame_type", "stream").add_number("stream_id", stream).add_number("offset", offset);
-    object.add_flag("fin", frame.kind & 0x01 != 0).add_object("raw", |raw| {
-        raw.add_number("length", frame.range.len() as u64).add_number("payload_length", bytes as u64);
-    });
-    Some(())
-}
-
-/// Writes the frame without the stateless reset token, by which a reader could end the connection.
-fn write_new_connection_id(object: &mut JsonObject<'_>, frame: &WireFrame<'_>) -> Option<()> {
-    let [sequence_number, retire_prior_to] = frame.leading_integers()?;
-    let end = frame.body.len().checked_sub(16)?;
-    let integers = frame.integers_len(2)?;
-    let id = frame.body.get(integers + 1..end)?;
-    object.add_word("frame_type", "new_connection_id").add_number("sequence_number", sequence_number);
-    object.add_number("retire_prior_to", retire_prior_to).add_number("connection_id_length", id.len() as u64);
-    object.add_hex("connection_id", id);
-    Some(())
-}
-
-fn write_connection_close(object: &mut JsonObject<'_>, frame: &WireFrame<'_>) -> Option<()> {
+fn connection_close_json(frame: &WireFrame<'_>) -> Option<Json> {
     let is_transport = frame.kind == kind::CONNECTION_CLOSE;
     let [code] = frame.leading_integers()?;
     let reason = frame.body.get(frame.integers_len(if is_transport { 3 } else { 2 })?..)?;
-    object.add_word("frame_type", "connection_close");
-    object.add_word("error_space", if is_transport { "transport" } else { "application" });
-    write_error_code(object, "error", code, is_transport);
+    let mut close = json!({
+        "frame_type": "connection_close", "error_space": if is_transport { "transport" } else { "application" },
+        "reason": String::from_utf8_lossy(reason),
+    });
+    set_error_code(&mut close, "error", code, is_transport);
     if let (true, Some([_, cause])) = (is_transport, frame.leading_integers()) {
-        object.add_number("trigger_frame_type", cause);
+        set_member(&mut close, "trigger_frame_type", cause);
     }
-    object.add_text("reason", &String::from_utf8_lossy(reason));
-    Some(())
+    Some(close)
 }
 
-/// Writes the name of an error code, or the code if unnamed.
-pub(super) fn write_error_code(object: &mut JsonObject<'_>, member: &str, code: u64, is_transport: bool) {
+/// Adds a member to an object.
+pub(super) fn set_member(object: &mut Json, name: &str, value: impl Into<Json>) {
+    if let Some(members) = object.as_object_mut() {
+        members.insert(name.into(), value.into());
+    }
+}
+
+/// Bytes in hexadecimal.
+pub(super) fn hex_text(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A time in milliseconds, with three decimals.
+pub(super) fn milliseconds(time: Duration) -> Json {
+    (time.as_micros() as f64 / 1e3).into()
+}
+
+/// Sets `member` to the name of an error code, or adds the code if unnamed.
+pub(super) fn set_error_code(object: &mut Json, member: &str, code: u64, is_transport: bool) {
     /// Names of transport errors, by their codes (RFC 9000 §20.1).
     const NAMES: [&str; 17] = [
         "no_error",
@@ -218,11 +206,14 @@ pub(super) fn write_error_code(object: &mut JsonObject<'_>, member: &str, code: 
     ];
     let name = usize::try_from(code).ok().filter(|_| is_transport).and_then(|code| NAMES.get(code));
     match name {
-        Some(name) => _ = object.add_word(member, name),
+        Some(name) => set_member(object, member, *name),
         None if is_transport && (0x100..0x200).contains(&code) => {
-            object.add_word(member, &format!("crypto_error_{code:#x}"));
+            set_member(object, member, format!("crypto_error_{code:#x}"));
         }
-        None => _ = object.add_word(member, "unknown").add_number("error_code", code),
+        None => {
+            set_member(object, member, "unknown");
+            set_member(object, "error_code", code);
+        }
     }
 }
 
@@ -230,12 +221,9 @@ pub(super) fn write_error_code(object: &mut JsonObject<'_>, member: &str, code: 
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use serde_json::{Value as Json, json};
 
     fn written(payload: &[u8]) -> Json {
-        let mut out = Vec::new();
-        JsonObject::new(&mut out).add_array("frames", |frames| _ = write_frames(frames, payload, 3));
-        serde_json::from_slice::<Json>(&out).unwrap()["frames"].take()
+        frames_json(payload, 3).0.into()
     }
 
     /// Bytes of a token, and of a reset token.
@@ -320,10 +308,7 @@ mod tests {
             let text = written(payload).to_string();
             assert!(!text.contains("never") && !text.contains("6e65766572"), "{text}");
         }
-        let mut out = Vec::new();
-        let mut ack_frequency = None;
-        JsonObject::new(&mut out)
-            .add_array("", |frames| ack_frequency = write_frames(frames, &[0x40, 0xaf, 1, 9, 0x43, 0xe8, 3], 3));
+        let (_, ack_frequency) = frames_json(&[0x40, 0xaf, 1, 9, 0x43, 0xe8, 3], 3);
         let expected = AckFrequencyFrame {
             sequence_number: 1,
             ack_eliciting_threshold: 9,

@@ -1,13 +1,16 @@
 //! Passes an operator's order to log connections to the workers, and their lines to the control thread. A reader that
 //! is too slow loses events, which are counted; no worker waits for it.
 
-use super::json::JsonObject;
+use super::frames::milliseconds;
 use litequic_base::network::Network;
 use litequic_telemetry::clients::{Selection, Selector};
+use parking_lot::Mutex;
+use serde_json::{Value as Json, json};
 use std::{
+    io::Write as _,
     net::SocketAddr,
     sync::{
-        Mutex, OnceLock, PoisonError,
+        OnceLock,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     time::{Duration, Instant},
@@ -177,7 +180,7 @@ impl LogOrder {
     /// Hands over `lines` of `worker`. False if the lines have no room.
     pub fn hand_over_lines(&self, worker: usize, lines: &[u8]) -> bool {
         let Some(pipe) = self.pipes.get(worker) else { return false };
-        let mut held = pipe.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = pipe.lock();
         if held.len() + lines.len() > MAX_UNREAD_BYTES {
             return false;
         }
@@ -201,7 +204,7 @@ impl LogOrder {
     pub fn take_lines(&self) -> Vec<u8> {
         let mut all = Vec::new();
         for pipe in &self.pipes {
-            let mut held = pipe.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut held = pipe.lock();
             if all.is_empty() {
                 all = std::mem::take(&mut held);
             } else {
@@ -224,9 +227,8 @@ impl LogOrder {
             if omitted > 0 {
                 write_omitted_count(&mut lines, log, time, omitted);
             }
-            write_event_record(&mut lines, log, time, "litequic:log_ended", |data| {
-                data.add_word("reason", reason.reason_name());
-            });
+            let data = json!({ "reason": reason.reason_name() });
+            write_event_record(&mut lines, log, time, "litequic:log_ended", &data);
         }
         lines
     }
@@ -244,25 +246,15 @@ impl LogEnd {
 
 /// Writes that `count` events of log number `log` were left out.
 pub(super) fn write_omitted_count(lines: &mut Vec<u8>, log: usize, time: Duration, count: u64) {
-    write_event_record(lines, log, time, "litequic:events_omitted", |data| _ = data.add_number("count", count));
+    write_event_record(lines, log, time, "litequic:events_omitted", &json!({ "count": count }));
 }
 
 /// Appends an event of log number `log` to `lines`, as a record.
-pub(super) fn write_event_record(
-    lines: &mut Vec<u8>,
-    log: usize,
-    time: Duration,
-    name: &str,
-    data: impl FnOnce(&mut JsonObject<'_>),
-) {
+pub(super) fn write_event_record(lines: &mut Vec<u8>, log: usize, time: Duration, name: &str, data: &Json) {
     lines.push(RECORD_SEPARATOR);
-    // `litequic ctl` expects the group first.
-    JsonObject::new(lines)
-        .add_word("group_id", &log.to_string())
-        .add_millis("time", time)
-        .add_word("name", name)
-        .add_object("data", data);
-    lines.push(b'\n');
+    let time = milliseconds(time);
+    // `litequic ctl` expects the group first. Writing to memory does not fail.
+    let _ = writeln!(lines, r#"{{"group_id":"{log}","time":{time},"name":"{name}","data":{data}}}"#);
 }
 
 #[cfg(test)]
@@ -299,7 +291,7 @@ mod tests {
         let order = LogOrder::for_network("192.0.2.0/24".parse().unwrap(), 1, 2);
         let line = [b'x'; 1024];
         assert_eq!((0..300).filter(|_| order.hand_over_lines(0, &line)).count(), 256);
-        assert_eq!(order.pipes[0].lock().unwrap().capacity(), MAX_UNREAD_BYTES);
+        assert_eq!(order.pipes[0].lock().capacity(), MAX_UNREAD_BYTES);
         assert!(order.hand_over_lines(1, &line), "another worker has room");
         assert!(!order.hand_over_lines(2, &line));
         assert_eq!(order.take_lines().len(), 257 * 1024);

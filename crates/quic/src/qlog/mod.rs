@@ -7,11 +7,10 @@
 //!
 //! - [`log_order`] is an operator's order, and passes its lines to the control thread, bounded.
 //! - [`connection_log`] is one connection's log, to which its events write.
-//! - [`frames`], [`parameters`], [`json`] write the contents of events. Pure.
+//! - [`frames`] and [`parameters`] describe the contents of events. Pure.
 
 mod connection_log;
 mod frames;
-mod json;
 mod log_order;
 mod parameters;
 

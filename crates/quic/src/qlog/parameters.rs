@@ -1,8 +1,9 @@
-//! Writes transport parameters in qlog's form (draft-ietf-quic-qlog-quic-events, §6.5), from their encoding (RFC 9000
-//! §18). Neither stateless reset tokens nor values of unknown parameters are written. Pure.
+//! Describes transport parameters in qlog's form (draft-ietf-quic-qlog-quic-events, §6.5), from their encoding (RFC 9000
+//! §18). Neither stateless reset tokens nor values of unknown parameters are included. Pure.
 
-use super::json::JsonObject;
+use super::frames;
 use crate::wire::parameters;
+use serde_json::{Map, Value as Json, json};
 
 /// IDs and names of parameters whose value is an integer (RFC 9000 §18.2, RFC 9221 §3).
 const NAMED_INTEGERS: [(u64, &str); 12] = [
@@ -30,28 +31,25 @@ const FLAG_PARAMETERS: [(u64, &str); 2] = [(0x0c, "disable_active_migration"), (
 /// IDs of parameters with a stateless reset token: the token, and a preferred address.
 const SECRET_PARAMETERS: [u64; 2] = [0x02, 0x0d];
 
-/// Writes the parameters in `encoded` to `members`, up to the first malformed one.
-pub(super) fn write_parameters(members: &mut JsonObject<'_>, mut encoded: &[u8]) {
-    let mut unknown = Vec::new();
+/// The parameters in `encoded`, up to the first malformed one.
+pub(super) fn parameters_json(mut encoded: &[u8]) -> Map<String, Json> {
+    let (mut members, mut unknown) = (Map::new(), Vec::new());
     while let Some((id, value)) = parameters::next_parameter(&mut encoded) {
         let named = |table: &[(u64, &'static str)]| table.iter().find(|(known, _)| *known == id).map(|(_, name)| *name);
         if let Some(name) = named(&NAMED_INTEGERS) {
-            if let Some(number) = parameters::parse_integer(value) {
-                members.add_number(name, number);
-            }
+            members.extend(parameters::parse_integer(value).map(|number| (name.to_owned(), number.into())));
         } else if let Some(name) = named(&ID_PARAMETERS) {
-            members.add_hex(name, value);
+            members.insert(name.into(), frames::hex_text(value).into());
         } else if let Some(name) = named(&FLAG_PARAMETERS) {
-            members.add_flag(name, true);
+            members.insert(name.into(), true.into());
         } else if !SECRET_PARAMETERS.contains(&id) {
-            unknown.push(id);
+            unknown.push(json!({ "id": id }));
         }
     }
     if !unknown.is_empty() {
-        members.add_array("unknown_parameters", |array| {
-            unknown.into_iter().for_each(|id| array.push_object(|one| _ = one.add_number("id", id)));
-        });
+        members.insert("unknown_parameters".into(), unknown.into());
     }
+    members
 }
 
 /// Reads the unit of delays in ACK frames of the endpoint that sent `encoded`, as a power of two of microseconds.
@@ -71,12 +69,9 @@ pub(super) fn read_ack_delay_exponent(mut encoded: &[u8]) -> u8 {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use serde_json::{Value as Json, json};
 
     fn written(encoded: &[u8]) -> Json {
-        let mut out = Vec::new();
-        write_parameters(&mut JsonObject::new(&mut out), encoded);
-        serde_json::from_slice(&out).unwrap()
+        parameters_json(encoded).into()
     }
 
     #[test]

@@ -1,5 +1,4 @@
-//! Scans a worker's connections for an operator, few at a time, so that no other task of the worker waits long. Pure:
-//! the caller passes the time, and decides when the next part is scanned.
+//! Scans a worker's connections for an operator, few at a time, so that no other task of the worker waits long.
 
 use super::registered_connection::{EvictionReason, RegisteredConnection};
 use super::registry::ConnectionRegistry;
@@ -8,47 +7,14 @@ use litequic_telemetry::clients::{ClientReport, ConnectionName, ListQuery, OpenC
 use std::{
     rc::{Rc, Weak},
     time::Instant,
-    vec,
 };
+use tokio::task::yield_now;
 
-/// Maximum number of connections that one call scans.
+/// Maximum number of connections that are scanned before other tasks run.
 const MAX_SCANNED: usize = 1_000;
-/// Maximum number of connections that one call scans if it asks each one's transport, and of rows that one call
-/// describes: TCP_INFO is a system call, and s2n-quic takes a connection's lock.
+/// Maximum number of connections that are scanned if each one's transport is asked, and of rows that are described,
+/// before other tasks run: TCP_INFO is a system call, and s2n-quic takes a connection's lock.
 const MAX_DESCRIBED: usize = 100;
-
-/// Position of a scan: the number of the next connection.
-#[derive(Debug, Clone, Copy, Default)]
-struct ScanCursor(u64);
-
-impl ScanCursor {
-    /// Passes the next connections of `accounts`, at most `most`, to `see`, each with its number. Returns whether more
-    /// may follow.
-    fn visit_connections(
-        &mut self,
-        accounts: &ConnectionRegistry,
-        most: usize,
-        mut see: impl FnMut(u64, &Rc<RegisteredConnection>),
-    ) -> bool {
-        let mut looked = 0;
-        for (id, state) in accounts.open.borrow().range(self.0..).take(most) {
-            looked += 1;
-            self.0 = id.saturating_add(1);
-            see(*id, state);
-        }
-        looked == most
-    }
-}
-
-/// Scan that makes a list of connections.
-#[derive(Debug)]
-pub struct ListScan {
-    worker: usize,
-    query: ListQuery,
-    cursor: ScanCursor,
-    top_rows: TopN<(u64, Rc<RegisteredConnection>)>,
-    list: WorkerList,
-}
 
 /// Part of a list that one worker has made.
 #[derive(Debug, Default)]
@@ -65,140 +31,87 @@ pub struct WorkerList {
     pub has_rates: bool,
 }
 
-impl ListScan {
-    /// A scan for a list of the connections of `worker`.
-    pub fn new(worker: usize, query: ListQuery) -> Self {
-        Self {
-            worker,
-            query,
-            cursor: ScanCursor::default(),
-            top_rows: TopN::new(query.limit),
-            list: WorkerList::default(),
+impl ConnectionRegistry {
+    /// Passes each connection to `see` with its number. Other tasks run after each `most` connections.
+    async fn visit_connections(&self, most: usize, mut see: impl FnMut(u64, &Rc<RegisteredConnection>)) {
+        let mut next = 0;
+        loop {
+            let mut scanned = 0;
+            for (number, state) in self.open.borrow().range(next..).take(most) {
+                scanned += 1;
+                next = number.saturating_add(1);
+                see(*number, state);
+            }
+            if scanned < most {
+                return;
+            }
+            yield_now().await;
         }
     }
 
-    /// Scans the next connections, 1,000 at most. Returns whether more may follow.
-    pub fn collect_rows(&mut self, accounts: &ConnectionRegistry, now: Instant) -> bool {
-        let Self { worker, query, cursor, top_rows: best, list } = self;
+    /// Lists the connections, all of `worker`. `now` returns the time.
+    pub async fn list_connections(&self, worker: usize, query: ListQuery, now: impl Fn() -> Instant) -> WorkerList {
+        let (mut list, mut best) = (WorkerList::default(), TopN::new(query.limit));
         let most = if query.sort.needs_transport() { MAX_DESCRIBED } else { MAX_SCANNED };
-        cursor.visit_connections(accounts, most, |number, state| {
+        let scan = self.visit_connections(most, |number, state| {
             let Some(connection) = state.connection.get().and_then(Weak::upgrade) else {
                 list.handshakes += u64::from(!state.ready.get());
                 return;
             };
             list.connections += 1;
+            let (name, now) = (ConnectionName { worker, number }, now());
             let rate = state.measure_sent_rate(now);
-            let name = ConnectionName { worker: *worker, number };
             if query.selection.selects_connection(name, connection.remote_address(), connection.http_version()) {
                 list.selected += 1;
-                let key = state.connection_sort_value(query, rate, &*connection, now);
-                best.offer_value(key, (*worker, number), || (number, Rc::clone(state)));
+                let key = state.connection_sort_value(&query, rate, &*connection, now);
+                best.offer_value(key, (worker, number), || (name, Rc::clone(state)));
             }
-        })
+        });
+        scan.await;
+        let last = now();
+        let looks = self.scan_times.get();
+        let looks = looks.filter(|looks| last.saturating_duration_since(looks.last) <= MAX_RATE_INTERVAL);
+        let first = looks.map_or(last, |looks| looks.first);
+        self.scan_times.set(Some(ScanTimes { first, last }));
+        list.has_rates = last.saturating_duration_since(first) >= MIN_RATE_INTERVAL;
+        for rows in best.into_sorted().chunks(MAX_DESCRIBED) {
+            yield_now().await;
+            list.reports.extend(rows.iter().filter_map(|(name, state)| state.client_report(*name, now())));
+        }
+        list
     }
 
-    /// Rows of the list, once all connections are scanned.
-    pub fn into_list_rows(self, accounts: &ConnectionRegistry, now: Instant) -> ListRows {
-        let Self { worker, top_rows: best, mut list, .. } = self;
-        let looks =
-            accounts.scan_times.get().filter(|looks| now.saturating_duration_since(looks.last) <= MAX_RATE_INTERVAL);
-        let first = looks.map_or(now, |looks| looks.first);
-        accounts.scan_times.set(Some(ScanTimes { first, last: now }));
-        list.has_rates = now.saturating_duration_since(first) >= MIN_RATE_INTERVAL;
-        ListRows { worker, rows: best.into_sorted().into_iter(), list }
-    }
-}
-
-/// Rows of a list that are being described.
-#[derive(Debug)]
-pub struct ListRows {
-    worker: usize,
-    rows: vec::IntoIter<(u64, Rc<RegisteredConnection>)>,
-    list: WorkerList,
-}
-
-impl ListRows {
-    /// Describes the next rows, 100 at most. Returns whether more follow.
-    pub fn describe_rows(&mut self, now: Instant) -> bool {
-        let Self { worker, rows, list } = self;
-        let next = rows.by_ref().take(MAX_DESCRIBED);
-        let reports =
-            next.filter_map(|(number, state)| state.client_report(ConnectionName { worker: *worker, number }, now));
-        list.reports.extend(reports);
-        rows.len() > 0
-    }
-
-    /// The list, once all rows are described.
-    pub fn into_worker_list(self) -> WorkerList {
-        self.list
-    }
-}
-
-/// Scan that closes connections.
-#[derive(Debug)]
-pub struct CloseScan {
-    worker: usize,
-    selection: Selection,
-    reason: EvictionReason,
-    cursor: ScanCursor,
-    /// Number of connections that were closed so far.
-    pub closed: u64,
-}
-
-impl CloseScan {
-    /// A scan that closes the connections of `worker` that `selection` selects: `at_once`, or gracefully, once their
-    /// requests have ended.
-    pub fn new(worker: usize, selection: Selection, at_once: bool) -> Self {
+    /// Closes the connections, all of `worker`, that `selection` selects: `at_once`, or gracefully, once their requests
+    /// have ended. Returns their number.
+    pub async fn close_connections(&self, worker: usize, selection: Selection, at_once: bool) -> u64 {
         let reason = if at_once { EvictionReason::OperatorNow } else { EvictionReason::Operator };
-        Self { worker, selection, reason, cursor: ScanCursor::default(), closed: 0 }
-    }
-
-    /// Scans the next connections, 1,000 at most. Returns whether more may follow.
-    pub fn close_selected(&mut self, accounts: &ConnectionRegistry) -> bool {
-        let Self { worker, selection, reason, cursor, closed } = self;
-        cursor.visit_connections(accounts, MAX_SCANNED, |number, state| {
-            let name = ConnectionName { worker: *worker, number };
+        let mut closed = 0;
+        let scan = self.visit_connections(MAX_SCANNED, |number, state| {
+            let name = ConnectionName { worker, number };
             let is_selected = match (state.connection.get().and_then(Weak::upgrade), state.client.get()) {
                 (Some(open), _) => selection.selects_connection(name, open.remote_address(), open.http_version()),
                 (None, Some(client)) => selection.selects_handshake(name, client),
                 (None, None) => false,
             };
-            if is_selected && state.is_closed_by(*reason) {
-                *closed += 1;
-                accounts.evict_connection(number, state, *reason);
+            if is_selected && state.is_closed_by(reason) {
+                closed += 1;
+                self.evict_connection(number, state, reason);
             }
-        })
-    }
-}
-
-/// Scan of the connections that are ready for requests.
-#[derive(Debug)]
-pub struct OpenScan {
-    worker: usize,
-    selection: Selection,
-    cursor: ScanCursor,
-}
-
-impl OpenScan {
-    /// A scan of the connections of `worker` that `selection` selects.
-    pub fn new(worker: usize, selection: Selection) -> Self {
-        Self { worker, selection, cursor: ScanCursor::default() }
+        });
+        scan.await;
+        closed
     }
 
-    /// Scans the next connections, 1,000 at most, and passes the selected ones to `see`. Returns whether more may
-    /// follow.
-    pub fn visit_selected(&mut self, accounts: &ConnectionRegistry, mut see: impl FnMut(&dyn OpenConnection)) -> bool {
-        let Self { worker, selection, cursor } = self;
-        cursor.visit_connections(accounts, MAX_SCANNED, |number, state| {
+    /// Passes the connections, all of `worker`, that are ready for requests and that `selection` selects, to `see`.
+    pub async fn visit_selected(&self, worker: usize, selection: Selection, mut see: impl FnMut(&dyn OpenConnection)) {
+        let scan = self.visit_connections(MAX_SCANNED, |number, state| {
             let Some(open) = state.connection.get().and_then(Weak::upgrade) else { return };
-            if selection.selects_connection(
-                ConnectionName { worker: *worker, number },
-                open.remote_address(),
-                open.http_version(),
-            ) {
+            let name = ConnectionName { worker, number };
+            if selection.selects_connection(name, open.remote_address(), open.http_version()) {
                 see(&*open);
             }
-        })
+        });
+        scan.await;
     }
 }
 
@@ -260,10 +173,11 @@ impl RegisteredConnection {
 mod tests {
     use super::*;
     use crate::connections::{ConnectionEntry, ConnectionPool};
-    use futures_util::task::noop_waker_ref;
+    use futures_util::{FutureExt as _, task::noop_waker_ref};
     use litequic_telemetry::clients::{ConnectionDescription, ListOrder, TransportReport};
     use std::{
         net::SocketAddr,
+        pin::{Pin, pin},
         task::{Context, Poll},
         time::Duration,
     };
@@ -316,18 +230,23 @@ mod tests {
         Client { account, _open: open }
     }
 
-    /// The list, and the number of calls that the scan took.
-    fn list(accounts: &ConnectionRegistry, query: ListQuery, now: Instant) -> (WorkerList, u32) {
-        let (mut walk, mut looks) = (ListScan::new(3, query), 1);
-        while walk.collect_rows(accounts, now) {
-            looks += 1;
-        }
-        (described(walk.into_list_rows(accounts, now), now), looks)
+    fn poll<T>(scan: Pin<&mut impl Future<Output = T>>) -> Poll<T> {
+        scan.poll(&mut Context::from_waker(noop_waker_ref()))
     }
 
-    fn described(mut rows: ListRows, now: Instant) -> WorkerList {
-        while rows.describe_rows(now) {}
-        rows.into_worker_list()
+    /// The output of `scan`, and the number of times that it ran.
+    fn finish<T>(mut scan: Pin<&mut impl Future<Output = T>>) -> (T, u32) {
+        let mut looks = 1;
+        loop {
+            match poll(scan.as_mut()) {
+                Poll::Ready(output) => return (output, looks),
+                Poll::Pending => looks += 1,
+            }
+        }
+    }
+
+    fn list(accounts: &ConnectionRegistry, query: ListQuery, now: Instant) -> (WorkerList, u32) {
+        finish(pin!(accounts.list_connections(3, query, || now)))
     }
 
     fn numbers(list: &WorkerList) -> Vec<u64> {
@@ -365,7 +284,7 @@ mod tests {
         ] {
             let (list, looks) = list(&accounts, ListQuery { sort, limit: 3, ..ListQuery::default() }, now);
             assert_eq!(numbers(&list), expected, "{sort}");
-            assert_eq!((list.connections, list.selected, list.handshakes, looks), (5, 5, 1, 1));
+            assert_eq!((list.connections, list.selected, list.handshakes, looks), (5, 5, 1, 2));
         }
         let selection = Selection { client: Some("192.0.2.4/31".parse().unwrap()), protocol: None };
         let (few, _) = list(&accounts, ListQuery { selection, ..ListQuery::default() }, now);
@@ -380,16 +299,15 @@ mod tests {
         let accounts = Rc::<ConnectionRegistry>::default();
         let mut clients: Vec<Client> = (0..2_500).map(|_| open(&accounts, "192.0.2.1:1", 1)).collect();
         let (all, looks) = list(&accounts, ListQuery::default(), Instant::now());
-        assert_eq!((all.connections, all.reports.len(), looks), (2_500, 50, 3));
+        assert_eq!((all.connections, all.reports.len(), looks), (2_500, 50, 4));
         let by_rtt = ListQuery { sort: ListOrder::Rtt, ..ListQuery::default() };
-        assert_eq!(list(&accounts, by_rtt, Instant::now()).1, 26, "each connection is asked");
-        // Some connections end between two calls.
-        let mut walk = ListScan::new(0, ListQuery { limit: 10_000, ..ListQuery::default() });
-        assert!(walk.collect_rows(&accounts, Instant::now()));
+        assert_eq!(list(&accounts, by_rtt, Instant::now()).1, 27, "each connection is asked");
+        // Some connections end while other tasks run.
+        let query = ListQuery { limit: 10_000, ..ListQuery::default() };
+        let mut scan = pin!(accounts.list_connections(0, query, Instant::now));
+        assert!(poll(scan.as_mut()).is_pending());
         clients.drain(900..1_100);
-        assert!(walk.collect_rows(&accounts, Instant::now()));
-        assert!(!walk.collect_rows(&accounts, Instant::now()));
-        let list = described(walk.into_list_rows(&accounts, Instant::now()), Instant::now());
+        let (list, _) = finish(scan);
         assert_eq!((list.connections, list.reports.len()), (2_400, 2_300));
     }
 
@@ -428,9 +346,7 @@ mod tests {
         handshake.set_client_address("192.0.2.1:3".parse().unwrap());
         let close = |text: &str, at_once| {
             let selection = Selection { client: Some(text.parse().unwrap()), protocol: None };
-            let mut walk = CloseScan::new(0, selection, at_once);
-            while walk.close_selected(&accounts) {}
-            walk.closed
+            accounts.close_connections(0, selection, at_once).now_or_never().unwrap()
         };
         assert_eq!(close("192.0.2.1:1", false), 1);
         assert_eq!(

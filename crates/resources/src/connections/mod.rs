@@ -8,6 +8,6 @@ mod registered_connection;
 mod registry;
 mod sent_rate;
 
-pub use list::{CloseScan, ListRows, ListScan, OpenScan, WorkerList};
+pub use list::WorkerList;
 pub use registered_connection::{ConnectionPool, EvictionReason, TrafficCounter};
 pub use registry::{ConnectionEntry, ConnectionRegistry};

@@ -155,14 +155,8 @@ impl<S: AsyncWrite + Unpin, T> FrameLimitStream<S, T> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin, T: Unpin> AsyncWrite for FrameLimitStream<S, T> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        if self.first.is_some() {
-            let written = ready!(self.poll_first_frame(cx, &[io::IoSlice::new(bytes)]))?;
-            if written > 0 {
-                return Poll::Ready(Ok(written));
-            }
-        }
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(cx, &[io::IoSlice::new(bytes)])
     }
 
     fn poll_write_vectored(

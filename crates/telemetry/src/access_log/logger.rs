@@ -9,12 +9,8 @@ use arc_swap::{ArcSwapOption, Cache};
 use futures_util::future::join_all;
 use litequic_config::{self as config, AccessField, AccessFormat, Fraction, LogTarget};
 use litequic_exchange::{RecordListener, RecordedFacts, RequestRecorder};
-use std::{
-    cell::RefCell,
-    io,
-    rc::Rc,
-    sync::{Arc, Mutex, PoisonError},
-};
+use parking_lot::Mutex;
+use std::{cell::RefCell, io, rc::Rc, sync::Arc};
 
 /// Error of opening the access log, for the operator.
 #[derive(Debug, thiserror::Error)]
@@ -81,7 +77,7 @@ impl AccessLogger {
     /// [`AccessLogError`]
     pub async fn open_target(&self, config: &config::AccessLog) -> Result<OpenedAccessLog, AccessLogError> {
         let Some(path) = &config.path else { return Ok(OpenedAccessLog(None)) };
-        if self.lock_writers().now.as_ref().is_some_and(|(now, _)| now == path) {
+        if self.writers.lock().now.as_ref().is_some_and(|(now, _)| now == path) {
             return Ok(OpenedAccessLog(None));
         }
         match AccessLogWriter::start_writer(path.clone(), Arc::clone(&self.metrics)).await {
@@ -93,7 +89,7 @@ impl AccessLogger {
     /// Has workers follow `config`, whose target was `opened`: from their next request on, or within half a second.
     /// Lines that they have formatted by then go to the former target.
     pub fn apply_access_log(&self, config: &config::AccessLog, OpenedAccessLog(opened): OpenedAccessLog) {
-        let mut writers = self.lock_writers();
+        let mut writers = self.writers.lock();
         writers.leaving.retain_mut(|leaving| !leaving.has_ended());
         let next = match (opened, &config.path) {
             (Some(log), Some(path)) => Some((path.clone(), log)),
@@ -121,7 +117,7 @@ impl AccessLogger {
 
     /// Waits until all lines of ended workers are written; at most two seconds.
     pub async fn finish_access_log(&self) {
-        let AccessLogWriters { now, leaving } = std::mem::take(&mut *self.lock_writers());
+        let AccessLogWriters { now, leaving } = std::mem::take(&mut *self.writers.lock());
         let now = async {
             if let Some((_, log)) = now {
                 log.finish_writer().await;
@@ -133,10 +129,6 @@ impl AccessLogger {
     /// A worker's part of the access log, which counts in `metrics`.
     pub fn worker_access_log(&self, metrics: Arc<AccessLogMetrics>) -> WorkerAccessLog {
         WorkerAccessLog { now: Arc::clone(&self.now), metrics }
-    }
-
-    fn lock_writers(&self) -> std::sync::MutexGuard<'_, AccessLogWriters> {
-        self.writers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -3,14 +3,12 @@
 
 use arc_swap::ArcSwap;
 use litequic_base::network::Network;
+use parking_lot::Mutex;
 use std::{
     cmp::Reverse,
     collections::HashMap,
     net::IpAddr,
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicUsize, Ordering::Relaxed},
-    },
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
     time::{Duration, Instant},
 };
 
@@ -117,7 +115,7 @@ impl DenyList {
     ///
     /// [`DenyError::Full`].
     pub fn add_denial(&self, network: Network, time: Duration, now: Instant) -> Result<(), DenyError> {
-        let _changing = self.lock_changes();
+        let _changing = self.changing.lock();
         let current = self.current.load();
         let others = current.until.iter().filter(|(other, until)| **other != network && **until > now).count();
         if others >= MAX_DENIED {
@@ -137,7 +135,7 @@ impl DenyList {
     ///
     /// [`DenyError::NotDenied`] and [`DenyError::PartOf`].
     pub fn remove_denials(&self, network: Network, now: Instant) -> Result<usize, DenyError> {
-        let _changing = self.lock_changes();
+        let _changing = self.changing.lock();
         let current = self.current.load();
         let allowed = |other: &Network, until: &Instant| *until > now && network.contains_network(other);
         let count = current.until.iter().filter(|(other, until)| allowed(other, until)).count();
@@ -153,7 +151,7 @@ impl DenyList {
 
     /// Removes the networks whose denial is over at `now`, and returns them.
     pub fn remove_expired(&self, now: Instant) -> Vec<Network> {
-        let _changing = self.lock_changes();
+        let _changing = self.changing.lock();
         let current = self.current.load();
         let over: Vec<Network> =
             current.until.iter().filter(|(_, until)| **until <= now).map(|(network, _)| *network).collect();
@@ -183,10 +181,6 @@ impl DenyList {
         let count = next.until.len();
         self.current.store(next.into());
         self.count.store(count, Relaxed);
-    }
-
-    fn lock_changes(&self) -> MutexGuard<'_, ()> {
-        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

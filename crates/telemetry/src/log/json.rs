@@ -1,7 +1,8 @@
 //! Formats an event as one JSON object a line. tracing-subscriber's own format adds the position in a library's sources
 //! to its records (`log.file`, `log.module_path`); this one does not.
 
-use std::{fmt, io};
+use serde_json::Value;
+use std::fmt;
 use tracing::{
     Event, Subscriber,
     field::{Field, Visit},
@@ -38,7 +39,7 @@ where
         event.record(&mut fields);
         fields.result?;
         if !fields.target {
-            fields.write_text_member("target", format_args!("{}", metadata.target()))?;
+            fields.write_member("target", metadata.target().into())?;
         }
         fields.writer.write_str("}\n")
     }
@@ -53,7 +54,7 @@ struct JsonFields<'a> {
 }
 
 impl JsonFields<'_> {
-    fn write_member(&mut self, field: &Field, write: impl FnOnce(&mut Self, &str) -> fmt::Result) {
+    fn write_field(&mut self, field: &Field, value: Value) {
         let name = match field.name() {
             RECORD_TARGET => {
                 self.target = true;
@@ -63,72 +64,38 @@ impl JsonFields<'_> {
             name => name,
         };
         if self.result.is_ok() {
-            self.result = write(self, name);
+            self.result = self.write_member(name, value);
         }
     }
 
-    fn write_text_member(&mut self, name: &str, text: fmt::Arguments<'_>) -> fmt::Result {
-        self.writer.write_char(',')?;
-        self.write_json_string(format_args!("{name}"))?;
-        self.writer.write_char(':')?;
-        self.write_json_string(text)
-    }
-
-    fn write_literal_member(&mut self, name: &str, literal: fmt::Arguments<'_>) -> fmt::Result {
-        self.writer.write_char(',')?;
-        self.write_json_string(format_args!("{name}"))?;
-        self.writer.write_char(':')?;
-        self.writer.write_fmt(literal)
-    }
-
-    /// Writes `text` as a JSON string, and escapes it while it is formatted.
-    fn write_json_string(&mut self, text: fmt::Arguments<'_>) -> fmt::Result {
-        serde_json::to_writer(ByteAdapter(&mut self.writer), &text).map_err(|_| fmt::Error)
+    fn write_member(&mut self, name: &str, value: Value) -> fmt::Result {
+        write!(self.writer, ",{}:{value}", Value::from(name))
     }
 }
 
 impl Visit for JsonFields<'_> {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.write_member(field, |fields, name| fields.write_text_member(name, format_args!("{value:?}")));
+        self.write_field(field, format!("{value:?}").into());
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.write_member(field, |fields, name| fields.write_text_member(name, format_args!("{value}")));
+        self.write_field(field, value.into());
     }
 
     fn record_bool(&mut self, field: &Field, value: bool) {
-        self.write_member(field, |fields, name| fields.write_literal_member(name, format_args!("{value}")));
+        self.write_field(field, value.into());
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {
-        self.write_member(field, |fields, name| fields.write_literal_member(name, format_args!("{value}")));
+        self.write_field(field, value.into());
     }
 
     fn record_i64(&mut self, field: &Field, value: i64) {
-        self.write_member(field, |fields, name| fields.write_literal_member(name, format_args!("{value}")));
+        self.write_field(field, value.into());
     }
 
     fn record_f64(&mut self, field: &Field, value: f64) {
-        self.write_member(field, |fields, name| match value.is_finite() {
-            true => fields.write_literal_member(name, format_args!("{value:?}")),
-            // JSON has no infinity and no NaN.
-            false => fields.write_literal_member(name, format_args!("null")),
-        });
-    }
-}
-
-/// Adapts tracing's writer of text to a writer of bytes.
-struct ByteAdapter<'a, 'w>(&'a mut Writer<'w>);
-
-impl io::Write for ByteAdapter<'_, '_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // serde_json writes whole characters.
-        let text = std::str::from_utf8(bytes).map_err(io::Error::other)?;
-        self.0.write_str(text).map_err(io::Error::other)?;
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+        // An infinity and NaN, which JSON does not have, become null.
+        self.write_field(field, value.into());
     }
 }

@@ -7,10 +7,11 @@ use super::{
     line_limits::{LineKey, LineLimits, LineVerdict, SuppressionSummary},
 };
 use litequic_base::{group_digits::group_digits, log_writer::LineSender};
+use parking_lot::Mutex;
 use std::{
     fmt::{self, Write},
     hash::{DefaultHasher, Hash, Hasher},
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, atomic::Ordering::Relaxed},
+    sync::{Arc, OnceLock, atomic::Ordering::Relaxed},
     time::{Duration, Instant},
 };
 use tracing::{
@@ -62,7 +63,7 @@ impl LineLimiter {
     pub(super) fn summarize(&self, all: bool, log: impl FnMut(Vec<u8>)) -> Option<Instant> {
         let now = Instant::now();
         let (summaries, next) = {
-            let mut limits = self.lock_limits();
+            let mut limits = self.limits.lock();
             (limits.take_summaries(now, all), limits.next_summary_time())
         };
         // Formatting may log, so it happens outside the lock.
@@ -77,10 +78,10 @@ impl LineLimiter {
             return true;
         }
         let key = LineKey { place: metadata.callsite(), values: hash_values(event) };
-        let verdict = self.lock_limits().count_line(key, Instant::now());
+        let verdict = self.limits.lock().count_line(key, Instant::now());
         if let LineVerdict::FirstSuppressed(key) = &verdict {
             let description = LineDescription::describe_event(event);
-            let mut limits = self.lock_limits();
+            let mut limits = self.limits.lock();
             limits.describe_suppressed(key, Box::new(description));
             if let (Some(writer), Some(next)) = (self.writer.get(), limits.next_summary_time()) {
                 writer.schedule_alarm(next);
@@ -91,10 +92,6 @@ impl LineLimiter {
             self.metrics.suppressed.fetch_add(1, Relaxed);
         }
         logged
-    }
-
-    fn lock_limits(&self) -> MutexGuard<'_, LineLimits<Identifier, Box<LineDescription>>> {
-        self.limits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

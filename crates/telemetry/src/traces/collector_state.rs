@@ -1,9 +1,7 @@
 //! State of the collector, for `/status`.
 
-use std::{
-    sync::{Arc, Mutex},
-    time::SystemTime,
-};
+use parking_lot::Mutex;
+use std::{sync::Arc, time::SystemTime};
 
 /// State of the collector, by its last responses.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

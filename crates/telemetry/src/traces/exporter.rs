@@ -14,7 +14,7 @@ use litequic_exchange::{SpanId, TraceId};
 use std::{
     collections::VecDeque,
     pin::Pin,
-    sync::{Arc, MutexGuard, PoisonError, atomic::Ordering::Relaxed},
+    sync::{Arc, atomic::Ordering::Relaxed},
     time::{Duration, SystemTime},
 };
 use tokio::{
@@ -241,7 +241,7 @@ impl Exporter {
                 }
                 self.is_rejecting = is_rejecting;
                 let problem = is_rejecting.then(|| format!("{rejected} spans rejected: {message}"));
-                *self.lock_collector_state() = CollectorState { accepted_at: Some(SystemTime::now()), problem };
+                *self.collector_state.lock() = CollectorState { accepted_at: Some(SystemTime::now()), problem };
             }
             ExportOutcome::Again { after, problem } if !self.is_ending => {
                 self.metrics.exports_retried.fetch_add(1, Relaxed);
@@ -265,11 +265,7 @@ impl Exporter {
         if !std::mem::replace(&mut self.is_failing, true) {
             tracing::warn!(endpoint = %outgoing.destination.endpoint, error = problem, "cannot export spans");
         }
-        self.lock_collector_state().problem = Some(problem.to_owned());
-    }
-
-    fn lock_collector_state(&self) -> MutexGuard<'_, CollectorState> {
-        self.collector_state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.collector_state.lock().problem = Some(problem.to_owned());
     }
 }
 

@@ -8,10 +8,8 @@ use super::trace_setting::{CollectorTls, CurrentTraceSetting, TraceSetting};
 use crate::Exemplars;
 use arc_swap::ArcSwapOption;
 use litequic_config::Config;
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use parking_lot::Mutex;
+use std::{sync::Arc, time::Duration};
 use tokio::{
     sync::{mpsc, oneshot},
     task::JoinSet,
@@ -67,7 +65,7 @@ impl Tracing {
             setting.as_ref().is_none_or(|next| next.destination.endpoint != now.destination.endpoint)
         };
         if self.now.load().as_deref().is_none_or(is_other) {
-            *self.collector_state_guard() = CollectorState::default();
+            *self.collector_state.lock() = CollectorState::default();
         }
         self.now.store(setting.map(Arc::new));
     }
@@ -86,12 +84,12 @@ impl Tracing {
     pub fn collector_status(&self) -> Option<(String, CollectorState)> {
         let now = self.now.load();
         let endpoint = now.as_deref()?.destination.endpoint.to_string();
-        Some((endpoint, self.collector_state_guard().clone()))
+        Some((endpoint, self.collector_state.lock().clone()))
     }
 
     /// Waits until the spans of ended workers are sent; at most two seconds.
     pub async fn finish_spans(&self) {
-        let exporting = self.exporter.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let exporting = self.exporter.lock().take();
         if let Some(ExporterTask { stop, mut task }) = exporting {
             // An error means that the exporter has ended.
             let _ = stop.send(());
@@ -102,9 +100,5 @@ impl Tracing {
     /// A worker's recorder of spans, which counts in `metrics`.
     pub fn worker_spans(&self, metrics: Arc<SpanMetrics>) -> WorkerSpans {
         WorkerSpans::new(Arc::clone(&self.now), self.queue.clone(), metrics)
-    }
-
-    fn collector_state_guard(&self) -> MutexGuard<'_, CollectorState> {
-        self.collector_state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

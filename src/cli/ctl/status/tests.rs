@@ -52,7 +52,7 @@ fn missing_values_of_a_status_show_as_dashes() {
             "HTTP/3                 -              -              -           -\n",
             "limits and timeouts reached: -\n",
             "configuration -, read -\n",
-            "last reload: -\n",
+            "last reload: none yet\n",
         ] {
             assert!(screen.contains(expected), "{expected:?} in\n{screen}");
         }

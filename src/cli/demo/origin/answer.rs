@@ -1,8 +1,8 @@
 //! Answers a request to the demo's origin.
 
 use super::{
+    RawSocket,
     byte_pattern::{BytePattern, MAX_BYTES, RequestedRange, parse_range, parse_size},
-    injecting_stream::InjectedBytes,
     page,
 };
 use aws_lc_rs::digest;
@@ -13,7 +13,7 @@ use http::{
 };
 use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
 use hyper::body::Incoming;
-use std::{fmt::Write, time::Duration};
+use std::{fmt::Write, io::Write as _, time::Duration};
 use tokio::time::sleep;
 
 /// Body of an answer.
@@ -33,8 +33,8 @@ const TEXT_TYPE: &str = "text/plain; charset=utf-8";
 ///
 /// # Errors
 ///
-/// The request's body broke off: hyper then closes the connection without an answer.
-pub async fn answer_request(request: Request<Incoming>, ahead: InjectedBytes) -> Result<DemoAnswer, DemoFailure> {
+/// The request's body broke off, or the client is gone: hyper then closes the connection without an answer.
+pub async fn answer_request(request: Request<Incoming>, socket: RawSocket) -> Result<DemoAnswer, DemoFailure> {
     let path = request.uri().path().to_owned();
     let segments: Vec<&str> = path.split('/').skip(1).collect();
     let takes_body = matches!(*segments, ["echo" | "sink"]);
@@ -56,7 +56,7 @@ pub async fn answer_request(request: Request<Incoming>, ahead: InjectedBytes) ->
         ["status", code] => status_answer(code),
         ["headers"] => content_answer(TEXT_TYPE, header_text(&request)),
         ["early-hints"] => {
-            ahead.inject_bytes(b"HTTP/1.1 103 Early Hints\r\nlink: </image/0.svg>; rel=preload; as=image\r\n\r\n");
+            (&*socket).write_all(b"HTTP/1.1 103 Early Hints\r\nlink: </image/0.svg>; rel=preload; as=image\r\n\r\n")?;
             text_answer(StatusCode::OK, "a 103 was sent first\n")
         }
         _ => text_answer(StatusCode::NOT_FOUND, "not found\n"),

@@ -41,7 +41,7 @@ impl MultishotReceive {
     /// The kernel is too old, or has no memory.
     pub(crate) fn new(ring: Ring, messages: usize, message_len: usize) -> Result<Self, UringError> {
         let mut buffers = ProvidedBuffers::new(buffer_count(messages), BUFFER_HEADER_LEN + message_len);
-        let mut inner = ring.lock_ring();
+        let mut inner = ring.0.lock();
         buffers.register_buffers(&inner).map_err(UringError::Buffers)?;
         inner.arm_receive();
         drop(inner);
@@ -51,7 +51,7 @@ impl MultishotReceive {
 
     /// Submits the receive. An unsupported one fails at once.
     fn submit_receive(&mut self) -> Result<(), UringError> {
-        let mut inner = self.ring.lock_ring();
+        let mut inner = self.ring.0.lock();
         inner.enter_kernel(0).map_err(UringError::Enter)?;
         inner.collect_completions();
         match inner.ended {
@@ -73,7 +73,7 @@ impl MultishotReceive {
             self.buffers.provide_buffer(filled.buffer);
         }
         self.buffers.publish_tail();
-        let mut inner = self.ring.lock_ring();
+        let mut inner = self.ring.0.lock();
         let mut calls = 0;
         inner.collect_completions();
         if inner.received.is_empty() {
@@ -94,7 +94,7 @@ impl MultishotReceive {
     /// Enables the kernel's events for received messages, and wakes `waker` when a send finds a message. True if events
     /// were disabled before: a message may have arrived already.
     pub(crate) fn enable_events(&mut self, waker: &Waker) -> bool {
-        let mut inner = self.ring.lock_ring();
+        let mut inner = self.ring.0.lock();
         match &mut inner.waker {
             Some(old) => old.clone_from(waker),
             none => *none = Some(waker.clone()),
@@ -106,7 +106,7 @@ impl MultishotReceive {
 
     /// Disables the kernel's events for received messages: the caller polls by itself.
     pub(crate) fn disable_events(&mut self) {
-        self.ring.lock_ring().set_events(false);
+        self.ring.0.lock().set_events(false);
     }
 
     /// The kernel's description of message `index` of the batch.
@@ -149,7 +149,7 @@ impl MultishotReceive {
 
 impl Drop for MultishotReceive {
     fn drop(&mut self) {
-        self.buffers.release_buffers(&mut self.ring.lock_ring());
+        self.buffers.release_buffers(&mut self.ring.0.lock());
     }
 }
 

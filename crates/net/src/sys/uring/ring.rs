@@ -21,13 +21,14 @@ use io_uring::{
     types::Fixed,
 };
 use libc::msghdr;
+use parking_lot::Mutex;
 use std::{
     collections::VecDeque,
     io,
     net::{SocketAddr, UdpSocket},
     os::fd::{AsRawFd, FromRawFd, OwnedFd},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{Ordering::SeqCst, fence},
     },
     task::Waker,
@@ -51,7 +52,7 @@ const RECEIVE_USER_DATA: u64 = u64::MAX;
 ///
 /// The mutex is there because s2n-quic's providers must be `Send`; one thread alone takes it.
 #[derive(Clone)]
-pub(crate) struct Ring(Arc<Mutex<RingState>>);
+pub(crate) struct Ring(pub(super) Arc<Mutex<RingState>>);
 
 /// State of a ring. The field `ring` is dropped before the memory that the kernel points to.
 pub(super) struct RingState {
@@ -150,7 +151,7 @@ impl Ring {
         }
         // SAFETY: eventfd(2): a new descriptor, which has no other owner.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        self.lock_ring().ring.submitter().register_eventfd(fd.as_raw_fd())?;
+        self.0.lock().ring.submitter().register_eventfd(fd.as_raw_fd())?;
         // SAFETY: epoll(7): a descriptor must stay open, and the same, until it is taken out of the epoll instance. The
         // OwnedFd owns it and is owned by the AsyncFd, which takes it out before it drops it.
         unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }.map_err(io::Error::from)
@@ -165,7 +166,7 @@ impl Ring {
         payload: impl Fn(&'a OutgoingMessage) -> &'a [u8],
         outcomes: &mut Vec<Result<(), i32>>,
     ) -> u64 {
-        let mut inner = self.lock_ring();
+        let mut inner = self.0.lock();
         let calls = inner.submit_messages(messages, payload);
         if inner.has_receive_work()
             && let Some(waker) = inner.waker.take()
@@ -179,10 +180,6 @@ impl Ring {
             None => Err(libc::ENOBUFS),
         }));
         calls
-    }
-
-    pub(super) fn lock_ring(&self) -> MutexGuard<'_, RingState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

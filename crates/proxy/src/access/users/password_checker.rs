@@ -8,10 +8,11 @@ use crate::access::rate_limiter::{RateLimiter, client_key};
 use litequic_base::timers::timeout;
 use litequic_config::{RateLimit, RateLimitBy};
 use litequic_resources::fairness::{ClientSource, FairPool, PoolSlot, QueueOutcome, QueuePlace};
+use parking_lot::{Condvar, Mutex};
 use std::{
     collections::VecDeque,
     net::IpAddr,
-    sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, OnceLock},
     thread,
     time::{Duration, Instant},
 };
@@ -99,7 +100,7 @@ struct QueuedVerification<'a> {
 
 impl Drop for QueuedVerification<'_> {
     fn drop(&mut self) {
-        self.shared.lock_queue().pool_mut(self.is_newcomer).leave_queue(self.place);
+        self.shared.queue.lock().pool_mut(self.is_newcomer).leave_queue(self.place);
     }
 }
 
@@ -122,7 +123,7 @@ impl PasswordChecker {
         let Some((hash, is_known)) = users.find_hash(&credentials.name) else { return PasswordCheck::Wrong };
         let tag = shared.key.compute_tag(&credentials, hash);
         let now = Instant::now();
-        if is_known && shared.lock_cache().contains_tag(&tag, now) {
+        if is_known && shared.remembered.lock().contains_tag(&tag, now) {
             return PasswordCheck::Remembered;
         }
         if let Some(wait) = shared.failure_wait(client, &credentials.name, now) {
@@ -156,14 +157,6 @@ impl CheckerState {
         }
     }
 
-    fn lock_queue(&self) -> MutexGuard<'_, VerificationQueue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn lock_cache(&self) -> MutexGuard<'_, PasswordCache> {
-        self.remembered.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Time that `client` has to wait before another password for `name` is verified.
     fn failure_wait(&self, client: IpAddr, name: &str, now: Instant) -> Option<Duration> {
         self.by_source.remaining_wait(&client_key(client), now).max(self.by_name.remaining_wait(&name, now))
@@ -180,7 +173,7 @@ impl CheckerState {
     /// Verifies `job`, at once or in turn.
     fn submit_job(self: &Arc<Self>, job: VerificationJob, now: Instant) -> Result<QueuedVerification<'_>, ()> {
         let is_newcomer = job.is_newcomer;
-        let mut queue = self.lock_queue();
+        let mut queue = self.queue.lock();
         let Some(place) = queue.enqueue_job(job, now) else { return Err(()) };
         queue.grant_threads();
         while queue.threads < queue.running_job_count() {
@@ -205,12 +198,10 @@ impl CheckerState {
 
     /// Verifies jobs on a thread until none came for [`IDLE_TIMEOUT`].
     fn verify_jobs(&self) {
-        let mut queue = self.lock_queue();
+        let mut queue = self.queue.lock();
         loop {
             let Some((slot, mut job)) = queue.ready.pop_front() else {
-                let (woken, waited) =
-                    self.wake.wait_timeout(queue, IDLE_TIMEOUT).unwrap_or_else(PoisonError::into_inner);
-                queue = woken;
+                let waited = self.wake.wait_for(&mut queue, IDLE_TIMEOUT);
                 if waited.timed_out() && queue.ready.is_empty() {
                     queue.threads = queue.threads.saturating_sub(1);
                     return;
@@ -229,7 +220,7 @@ impl CheckerState {
             drop(queue);
             // A client that has gone needs no verification.
             let checked = (!job.answer.is_closed()).then(|| self.verify_job(&job));
-            queue = self.lock_queue();
+            queue = self.queue.lock();
             queue.pool_mut(job.is_newcomer).release_slot(slot);
             queue.grant_threads();
             if let Some(checked) = checked {
@@ -252,7 +243,7 @@ impl CheckerState {
         let now = Instant::now();
         if is_right && is_known {
             let tag: PasswordTag = self.key.compute_tag(credentials, hash);
-            self.lock_cache().insert_tag(tag, now);
+            self.remembered.lock().insert_tag(tag, now);
             return PasswordCheck::Right;
         }
         // Failures beyond a limit are not counted, so that a wait ends.
@@ -347,7 +338,7 @@ mod tests {
         assert_eq!(check(&passwords, &other, "alice", "alice's", 1).await, PasswordCheck::Wrong);
         assert_eq!(check(&passwords, &other, "alice", "new", 1).await, PasswordCheck::Right);
         assert_eq!(check(&passwords, &Arc::default(), "alice", "new", 1).await, PasswordCheck::Wrong);
-        assert_eq!(passwords.0.get().unwrap().lock_queue().running_job_count(), 0);
+        assert_eq!(passwords.0.get().unwrap().queue.lock().running_job_count(), 0);
     }
 
     #[tokio::test]
@@ -387,7 +378,7 @@ mod tests {
         let mut flood = pin!(join_all(flood));
         assert!(flood.as_mut().now_or_never().is_none());
         let waiting = || {
-            let queue = passwords.0.get().unwrap().lock_queue();
+            let queue = passwords.0.get().unwrap().queue.lock();
             queue.newcomers.waiting_requests() + queue.others.waiting_requests()
         };
         assert!(waiting() > MAX_NEWCOMERS / 2);
@@ -425,7 +416,7 @@ mod tests {
         assert!(flood.as_mut().now_or_never().is_none());
         let other = async {
             let checked = check(&passwords, &users, "alice", "alice's", 2).await;
-            (checked, known.lock_queue().others.waiting_requests())
+            (checked, known.queue.lock().others.waiting_requests())
         };
         let (checked, left) =
             tokio::select! { biased; other = other => other, _ = flood => panic!("the flood is first") };
@@ -452,7 +443,7 @@ mod tests {
         for one in &mut waiting {
             assert!(one.as_mut().now_or_never().is_none());
         }
-        let queued = |passwords: &PasswordChecker| passwords.0.get().unwrap().lock_queue().newcomers.waiting_requests();
+        let queued = |passwords: &PasswordChecker| passwords.0.get().unwrap().queue.lock().newcomers.waiting_requests();
         assert!(queued(&passwords) > 0);
         drop(waiting);
         assert_eq!(queued(&passwords), 0);

@@ -37,15 +37,6 @@ pub enum UsersError {
     },
 }
 
-impl UsersError {
-    /// Path of the file.
-    pub fn users_path(&self) -> &Path {
-        match self {
-            Self::Read { path, .. } | Self::Content { path, .. } => path,
-        }
-    }
-}
-
 /// The users of a file, with the hashes of their passwords.
 #[derive(Default)]
 pub struct Users {

@@ -6,9 +6,9 @@
 //! is woken, and the room stays reserved until the stream reads the grant. A short response that is handed over whole
 //! needs no place in the order if only short responses are unsent ([`ShortResponses`](super::short_responses)).
 
-use super::{SendQueue, stream_order::StreamOrder};
+use super::{SendQueue, StreamOrder};
 use crate::connection::stream_state::StreamSendState;
-use litequic_exchange::priority::{NextTurn, Priority};
+use litequic_exchange::priority::{NextTurn, Priority, PriorityOrder, SendList};
 use litequic_resources::send::path::{MIN_UNSENT_BYTES, WriteAllowance};
 use std::{sync::Arc, time::Instant};
 
@@ -18,7 +18,7 @@ const PRIORITY_UPDATED: u64 = 1 << 4;
 impl SendQueue {
     /// A queue whose streams are served by priority.
     pub(crate) fn new_ordered() -> Self {
-        Self { order: Some(StreamOrder::new()), ..Self::default() }
+        Self { order: Some(StreamOrder::new(PriorityOrder::new(SendList::Front))), ..Self::default() }
     }
 
     /// Whether streams are served by priority.
@@ -60,7 +60,7 @@ impl SendQueue {
         if let Some(order) = &self.order
             && state.progress.in_order.get() > 0
         {
-            order.lock_order().change_priority(id, priority);
+            order.lock().change_priority(id, priority);
         }
     }
 
@@ -139,7 +139,7 @@ impl SendQueue {
         self.clear_wait(stream);
         self.join_order(order, id, state);
         {
-            let mut order = order.lock_order();
+            let mut order = order.lock();
             order.wait_for_turn(id, ready, Instant::now);
             self.held.set(order.waiting_streams() as u64);
         }
@@ -159,7 +159,7 @@ impl SendQueue {
         if before == 0 && stream.stream_unsent() > 0 && (self.open.get() > 1 || stream.in_order.get() > 0) {
             // The stream gets its place before it is in the send list.
             self.insert_in_order(order, id, state, false);
-            order.lock_order().enter_send_list(id);
+            order.lock().enter_send_list(id);
         }
         // The grant may have been larger than the bytes that the stream had.
         self.grant_if_due();
@@ -173,7 +173,7 @@ impl SendQueue {
             return;
         }
         {
-            let mut order = order.lock_order();
+            let mut order = order.lock();
             order.stop_waiting(id);
             self.held.set(order.waiting_streams() as u64);
         }
@@ -191,7 +191,7 @@ impl SendQueue {
         let stream = &state.progress;
         if stream.in_order.take_value() > 0 {
             let removed = {
-                let mut order = order.lock_order();
+                let mut order = order.lock();
                 let removed = order.remove_stream(id);
                 self.held.set(order.waiting_streams() as u64);
                 removed
@@ -208,7 +208,7 @@ impl SendQueue {
     pub(super) fn on_room_freed(&self, id: u64, stream: &super::StreamProgress) {
         let Some(order) = &self.order else { return };
         if stream.in_order.get() > 0 && stream.stream_unsent() == 0 {
-            order.lock_order().leave_send_list(id);
+            order.lock().leave_send_list(id);
             // Streams that must not overtake these bytes may have waited for that.
             if self.held.get() > 0 {
                 self.grant_order_room(None);
@@ -249,7 +249,7 @@ impl SendQueue {
             return true;
         }
         self.join_order(order, id, state);
-        order.lock_order().may_send_more(id)
+        order.lock().may_send_more(id)
     }
 
     fn join_order(&self, order: &StreamOrder, id: u64, state: &Arc<StreamSendState>) {
@@ -259,7 +259,7 @@ impl SendQueue {
     fn insert_in_order(&self, order: &StreamOrder, id: u64, state: &Arc<StreamSendState>, is_sending: bool) {
         if state.progress.in_order.get() == 0 {
             state.progress.in_order.set(1);
-            order.lock_order().add_stream(id, Arc::clone(state), Self::state_priority(state), is_sending);
+            order.lock().add_stream(id, Arc::clone(state), Self::state_priority(state), is_sending);
         }
     }
 
@@ -275,7 +275,7 @@ impl SendQueue {
         loop {
             let horizon = self.send_path().unsent_horizon();
             let next = {
-                let mut order = order.lock_order();
+                let mut order = order.lock();
                 let next = order.next_turn(self.free_horizon(), horizon, Instant::now);
                 self.held.set(order.waiting_streams() as u64);
                 next

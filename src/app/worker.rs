@@ -62,8 +62,8 @@ const CLOSE_DELAY: Duration = Duration::from_millis(50);
 /// Longest time for which open handshakes keep a worker that has no other work.
 const HANDSHAKE_GRACE: Duration = Duration::from_secs(1);
 
-/// Time before the end of a drain, at most a quarter of it, at which streaming calls are ended, so that their last bytes
-/// reach the clients.
+/// Time before the end of a drain, at most a quarter of it, at which streaming calls end: their last bytes are to reach
+/// the clients.
 const LAST_CALLS_TIME: Duration = Duration::from_secs(1);
 
 pub(super) struct WorkerParts {

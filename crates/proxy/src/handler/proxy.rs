@@ -48,8 +48,8 @@ impl Proxy {
         }
     }
 
-    /// The function that ends the worker's streaming calls, of which gRPC's get trailers with UNAVAILABLE: their clients
-    /// and servers may never end them.
+    /// The function that ends the worker's streaming calls, of which gRPC's get trailers with UNAVAILABLE: clients and
+    /// servers may never end them.
     pub fn call_ender(&self) -> impl Fn() + use<> {
         let resources = Rc::clone(&self.resources);
         move || resources.end_streaming_calls()

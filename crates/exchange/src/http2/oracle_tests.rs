@@ -5,7 +5,7 @@ use super::{ClientConnection, Http2ErrorCode, StreamFailure, tests::run};
 use crate::{Authority, FieldNameRef, Fields, Head, terms::FieldLimits};
 use bytes::Bytes;
 use h2::{Reason, RecvStream, server::SendResponse};
-use http::{HeaderMap, Method, Request, Response};
+use http::{Method, Request, Response};
 use proptest::prelude::*;
 use std::{
     cell::RefCell,
@@ -79,7 +79,11 @@ struct Received {
 
 /// Content of this length, which differs by exchange and position.
 fn content(number: usize, pieces: &[usize]) -> Vec<u8> {
-    (0..pieces.iter().sum()).map(|at: usize| (at.wrapping_mul(7) ^ (at >> 8) ^ number) as u8).collect()
+    (0..pieces.iter().sum()).map(|at: usize| (at.wrapping_mul(7) ^ (at >> 8) ^ number).to_le_bytes()[0]).collect()
+}
+
+fn end_trailers() -> Fields {
+    Fields::from_iter([(FieldNameRef::from_lower_case_token("x-end"), &b"1"[..])])
 }
 
 /// The content in its pieces.
@@ -153,8 +157,7 @@ async fn serve_plan(
         return send.send_reset(Reason::INTERNAL_ERROR);
     }
     if *has_trailers {
-        let _ =
-            send.send_trailers(HeaderMap::from_iter([(http::HeaderName::from_static("x-end"), "1".parse().unwrap())]));
+        let _ = send.send_trailers(end_trailers().into());
     }
     if plan.reads == ServerReads::Behind {
         read.take().unwrap().await;
@@ -188,7 +191,7 @@ impl Call {
             }
         }
         if self.upload.is_empty() && !client.is_request_sent(id) {
-            let trailers = Fields::from_iter([(FieldNameRef::from_lower_case_token("x-end"), &b"1"[..])]);
+            let trailers = end_trailers();
             client.finish_request(
                 id,
                 Some(&trailers).filter(|_| self.plan.upload.as_ref().is_some_and(|upload| upload.1)),

@@ -62,6 +62,10 @@ const CLOSE_DELAY: Duration = Duration::from_millis(50);
 /// Longest time for which open handshakes keep a worker that has no other work.
 const HANDSHAKE_GRACE: Duration = Duration::from_secs(1);
 
+/// Time before the end of a drain, at most a quarter of it, at which streaming calls end: their last bytes are to reach
+/// the clients.
+const LAST_CALLS_TIME: Duration = Duration::from_secs(1);
+
 pub(super) struct WorkerParts {
     pub(super) access: access_log::WorkerAccessLog,
     pub(super) traces: traces::WorkerSpans,
@@ -226,6 +230,7 @@ async fn serve_endpoints<H: Handler>(
             && routing.load().admits_host(client, host)
     };
     let proxy = Proxy::new(parts.routing, Arc::clone(&metrics.proxy), pressure.clone());
+    let end_calls = proxy.call_ender();
     let handler = Rc::new(wrap(proxy.with_deny_list(Arc::clone(&denied))));
     let (records, lines) = parts.access.into_records();
     let (tracer, spans) = parts.traces.into_tracer();
@@ -280,6 +285,14 @@ async fn serve_endpoints<H: Handler>(
         let _ = reports.send(WorkerReport::Drained(index));
         pending::<()>().await;
     };
+    let (mut watch, config) = (context.watch.clone(), Arc::clone(&context.config));
+    let calls_end = async {
+        watch.wait_for_phase(ProcessPhase::Draining).await;
+        let drain = config.load().timeouts.drain;
+        sleep(drain.saturating_sub(LAST_CALLS_TIME.min(drain / 4))).await;
+        end_calls();
+        pending::<()>().await;
+    };
     let endpoints_end = async {
         while let Some(ended) = endpoints.join_next().await {
             if let Ok(Err(EndpointDied)) = ended {
@@ -295,6 +308,7 @@ async fn serve_endpoints<H: Handler>(
         () = tick.run_ticks() => false,
         () = questions => false,
         () = drained => false,
+        () = calls_end => false,
         in_order = endpoints_end => in_order,
     }
 }

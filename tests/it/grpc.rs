@@ -9,6 +9,8 @@ use crate::{
     },
 };
 use futures_util::future;
+use litequic_base::lifecycle::ProcessPhase;
+use std::time::Instant;
 
 const HEADER: &str = "HTTP/1.1 200 OK\r\nContent-Type: application/grpc\r\nTransfer-Encoding: chunked\r\n\r\n";
 const END: &str = "0\r\ngrpc-status: 0\r\ngrpc-message: fine\r\n\r\n";
@@ -140,4 +142,40 @@ async fn a_connection_with_many_unread_frames_is_read_later() {
     assert_eq!(count_bytes(&script).await, FRAMES);
     assert_eq!(litequic.sum(|worker| worker.tcp.tcp_closed_flood.get()), 0);
     litequic.stop().await;
+}
+
+#[tokio::test]
+async fn calls_that_are_open_at_the_end_of_a_drain_get_unavailable() {
+    let drain = Duration::from_secs(2);
+    let (script, litequic) = Script::behind_litequic(|config| config.timeouts.drain = drain).await;
+    let raw = Raw::to(&litequic).await;
+    let mut begun = raw.open(&headers(&call())).await;
+    let mut peer = script.accept_request().await;
+    peer.say(format!("{HEADER}5\r\nfirst\r\n")).await;
+    let mut silent = raw.open(&headers(&call())).await;
+    let _no_answer = script.accept_request().await;
+    let mut client = Http2::connect(&litequic, &[]).await;
+    client.say(HEADERS, END_HEADERS, 1, &fields(&call())).await;
+    let mut peer_of_http2 = script.accept_request().await;
+    peer_of_http2.say(HEADER).await;
+    client.find(&[HEADERS, GOAWAY, RST_STREAM]).await.unwrap();
+    client.say(HEADERS, END_HEADERS, 3, &fields(&call())).await;
+    let _no_answer_either = script.accept_request().await;
+
+    let began = Instant::now();
+    litequic.lifecycle.advance_phase(ProcessPhase::Draining);
+    let trailers = begun.outcome().await.response().trailers.unwrap();
+    assert_eq!((trailers.get("grpc-status"), trailers.get("grpc-message")), (Some("14"), Some("litequic stops")));
+    assert!(began.elapsed() >= drain / 2 && began.elapsed() < drain, "{:?}", began.elapsed());
+    let response = silent.outcome().await.response();
+    assert_eq!((response.fields.status(), response.fields.get("grpc-status")), (200, Some("14")));
+    let mut ended = [1, 3].map(|stream| (stream, HEADERS, END_STREAM));
+    for _ in 0..2 {
+        let frame = client.find(&[HEADERS, RST_STREAM]).await.unwrap();
+        ended =
+            ended.map(|end| if end == (frame.stream, frame.kind, frame.flags & END_STREAM) { (0, 0, 0) } else { end });
+    }
+    assert_eq!(ended, [(0, 0, 0); 2]);
+    assert_eq!(litequic.sum(|worker| worker.proxy.evicted_by_drain.get()), 4);
+    litequic.ended().await;
 }

@@ -1,5 +1,6 @@
 //! Counts a worker's requests to origins.
 
+use crate::answer::Error;
 use crate::message::{RemovedFields, grpc};
 use http::StatusCode;
 use litequic_exchange::{Body, ByteCounter, Fields, Protocol, RequestRecord, Response};
@@ -99,6 +100,7 @@ metrics! {
                                                client used, the shorter.",
             evicted_unanswered [reason: "unanswered"] "The origin had not answered for a second, all connections were \
                                                        in use, and a client waited whose network held none: 503.",
+            evicted_by_drain [reason: "drain"] "A streaming call at the end of `timeouts.drain`: UNAVAILABLE for gRPC.",
         }
         Counter(
             "origin_rests_taken",
@@ -409,6 +411,11 @@ impl Group for GrpcResponses {
 
 impl ProxyMetrics {
     /// Counts and records the gRPC status in a response's header or trailers, if there is one.
+    /// The error of an exchange that ended by `error`: calls that a drain ends are preempted.
+    pub(super) fn explain_eviction(&self, error: Error) -> Error {
+        if error == Error::Evicted && self.evicted_by_drain.get() > 0 { Error::Stopping } else { error }
+    }
+
     pub(super) fn record_grpc_status(&self, fields: &Fields, record: &RequestRecord) {
         let Some(status) = grpc::read_grpc_status(fields) else { return };
         record.update_facts(|facts| facts.grpc_status = Some(status));

@@ -18,6 +18,7 @@ pub use request_writer::{
     CHUNK_END, LAST_CHUNK, append_head_field, format_chunk_line, write_fields, write_request_head,
 };
 pub use response_parser::{
-    HeadError, HeadLines, MAX_FIELDS, MAX_HEAD, ParsedHead, has_head_end, is_head_incomplete, parse_response_head,
+    HeadError, HeadLines, MAX_FIELDS, MAX_HEAD, ParsedHead, RESPONSE_LIMITS, has_head_end, is_head_incomplete,
+    parse_response_head,
 };
 pub use token::{is_name_ignoring_case, is_token_byte};

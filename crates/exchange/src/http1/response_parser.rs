@@ -2,6 +2,7 @@
 
 use super::{MessageFraming, message_framing::FramingFields};
 use crate::http2::{Http2FrameHeader, kind};
+use crate::terms::FieldLimits;
 use httparse::{Header, ParserConfig, Status};
 use std::mem::MaybeUninit;
 
@@ -9,6 +10,8 @@ use std::mem::MaybeUninit;
 pub const MAX_HEAD: usize = 64 * 1024;
 /// Largest number of field lines of a head, and of trailers.
 pub const MAX_FIELDS: usize = 100;
+/// Limits of a response's header and trailers in any version of HTTP.
+pub const RESPONSE_LIMITS: FieldLimits = FieldLimits { bytes: MAX_HEAD, fields: MAX_FIELDS };
 
 /// Memory for the lines that a parser borrows from a head's bytes.
 #[derive(Debug)]

@@ -21,6 +21,8 @@ pub use hpack::{decode_block, write_field_block, write_request};
 pub use response::{HeadFault, read_response_head, read_response_trailers};
 
 #[cfg(test)]
+mod oracle_tests;
+#[cfg(test)]
 mod server_fault_tests;
 #[cfg(test)]
 mod tests;

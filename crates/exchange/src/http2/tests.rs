@@ -17,7 +17,7 @@ use tokio::{
 type Lines = Vec<(String, String)>;
 
 /// Runs `test`, which takes a moment, on a runtime of its own.
-fn run<T>(test: impl Future<Output = T>) -> T {
+pub(super) fn run<T>(test: impl Future<Output = T>) -> T {
     let runtime = runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(async { time::timeout(Duration::from_secs(30), test).await.unwrap() })
 }

@@ -59,6 +59,8 @@ pub(crate) enum Error {
     QueueTimeout,
     #[error("the request was slow: its connection to the origin was needed for another client")]
     Evicted,
+    #[error("litequic stops")]
+    Stopping,
     #[error("no file descriptor is free for a connection to the origin")]
     NoDescriptor,
     // Errors of the origin.
@@ -158,7 +160,8 @@ impl Error {
             | Self::NoDescriptor
             | Self::TunnelLimit
             | Self::PasswordQueue
-            | Self::Evicted => (StatusCode::SERVICE_UNAVAILABLE, "connection_limit_reached"),
+            | Self::Evicted
+            | Self::Stopping => (StatusCode::SERVICE_UNAVAILABLE, "connection_limit_reached"),
             Self::Resolve => (StatusCode::BAD_GATEWAY, "dns_error"),
             Self::Refused => (StatusCode::BAD_GATEWAY, "connection_refused"),
             Self::Unreachable => (StatusCode::BAD_GATEWAY, "destination_ip_unroutable"),

@@ -12,7 +12,6 @@ use litequic_base::{timers::timeout_at, token_bucket::TokenBucket};
 use litequic_exchange::{
     http1,
     http2::{ClientConnection, Http2ErrorCode},
-    terms::FieldLimits,
 };
 use litequic_resources::descriptors::Descriptor;
 use litequic_telemetry::{GaugeGuard, WakeCause};
@@ -102,10 +101,9 @@ impl Http2Connection {
         deadline: Instant,
     ) -> Result<Rc<Self>, ConnectFailure> {
         let now = Instant::now();
-        let limits = FieldLimits { bytes: http1::MAX_HEAD, fields: http1::MAX_FIELDS };
         metrics.origin_connections.increment();
         let connection = Rc::new(Self {
-            state: RefCell::new(ClientConnection::new(limits)),
+            state: RefCell::new(ClientConnection::new(http1::RESPONSE_LIMITS)),
             is_https: socket.is_tls_socket(),
             socket: RefCell::new(socket),
             driver: RefCell::default(),

@@ -303,7 +303,15 @@ impl Upload {
     pub(crate) fn poll_frame(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let ahead = self.ahead.borrow_mut().pop();
         let next = match ahead {
-            Some(frame) => Some(Ok(frame)),
+            Some(frame) => {
+                if self.progress.get() == UploadProgress::Client {
+                    // The client had more to send when this was read ahead; now the origin is to take this first.
+                    self.progress.set(UploadProgress::Origin);
+                    self.moved.set(Instant::now());
+                    update_cell(&self.client, |client| client.end_client_wait(timers::elapsed_since_resume));
+                }
+                Some(Ok(frame))
+            }
             None => ready!(self.poll_client(cx)),
         };
         if let Some(Ok(frame)) = &next

@@ -103,7 +103,7 @@ impl ResponseBody {
         }
         let Some(answer) = answer.filter(|_| has_trailers) else { return Poll::Ready(Some(Err(error))) };
         self.transfer.transfer_record().record_broken_body(error);
-        let fields = grpc::status_fields(answer);
+        let fields = grpc::status_fields(self.metrics.explain_eviction(answer));
         self.metrics.record_grpc_status(&fields, self.transfer.transfer_record());
         Poll::Ready(Some(Ok(Frame::trailers(fields.into()))))
     }

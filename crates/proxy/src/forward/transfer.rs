@@ -168,6 +168,10 @@ impl Transfer {
 }
 
 impl PooledResponse for Transfer {
+    fn is_streaming_call(&self) -> bool {
+        self.upload.as_deref().is_some_and(Upload::is_streaming)
+    }
+
     fn preemption_reason(&self, taker: WaitingRequest) -> Option<PreemptionReason> {
         let length = match self.source.try_borrow().ok().as_deref() {
             Some(BodySource::Connection(open)) => open.connection.size_hint().exact(),

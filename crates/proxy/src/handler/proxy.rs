@@ -48,6 +48,13 @@ impl Proxy {
         }
     }
 
+    /// The function that ends the worker's streaming calls, of which gRPC's get trailers with UNAVAILABLE: clients and
+    /// servers may never end them.
+    pub fn call_ender(&self) -> impl Fn() + use<> {
+        let resources = Rc::clone(&self.resources);
+        move || resources.end_streaming_calls()
+    }
+
     /// Answers 403 to the clients that are `denied`.
     pub fn with_deny_list(self, denied: Arc<DenyList>) -> Self {
         Self { denied, ..self }

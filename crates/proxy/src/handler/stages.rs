@@ -86,6 +86,7 @@ impl Handler for Proxy {
             let mut response = match served {
                 Ok(response) => response,
                 Err(ForwardFailure::Answer(error)) => {
+                    let error = self.metrics.explain_eviction(error);
                     let mut response = answer_error(error, &local, route, ruled, id, &head, &record);
                     if is_grpc {
                         grpc::replace_error_response(&mut response, error);

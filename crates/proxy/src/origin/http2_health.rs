@@ -8,10 +8,9 @@ use http::Method;
 use litequic_config::HealthCheck;
 use litequic_exchange::{
     Authority, FieldNameRef, Fields, Head,
-    http1::{MAX_FIELDS, MAX_HEAD},
+    http1::RESPONSE_LIMITS,
     http2::{ClientConnection, StreamFailure},
     name,
-    terms::FieldLimits,
 };
 use std::{
     io::{self, IoSlice},
@@ -66,7 +65,7 @@ async fn exchange_health(
     host: &str,
     health: &HealthCheck,
 ) -> Result<HealthAnswer, NoHealthAnswer> {
-    let mut client = ClientConnection::new(FieldLimits { bytes: MAX_HEAD, fields: MAX_FIELDS });
+    let mut client = ClientConnection::new(RESPONSE_LIMITS);
     let (mut id, mut answer) = (None, HealthAnswer::default());
     let mut message = health.grpc.as_deref().map(encode_check).unwrap_or_default();
     let mut received = Vec::with_capacity(RESPONSE_CAPACITY);

@@ -9,7 +9,7 @@ use crate::connection::{Http2Connection, OriginStream, ProxiedClient};
 use litequic_base::timers::{DeadlineTimer, timeout_at, turn_time};
 use litequic_config::{OriginConfig, Timeouts};
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     future::{Future, poll_fn},
     rc::{Rc, Weak},
     task::Poll,
@@ -32,6 +32,8 @@ pub(super) struct Http2Pool {
     entries: RefCell<Vec<Http2Entry>>,
     /// Connections that are being opened, for one client each if the server gets clients' addresses.
     dials: RefCell<Vec<Dial>>,
+    /// Fewest streams that an open connection allows, as the last request has seen it.
+    allowed: Cell<u32>,
     /// Notified when a request has ended.
     room: Notify,
 }
@@ -57,14 +59,13 @@ struct Dial {
 
 impl Http2Pool {
     pub(super) fn new() -> Self {
-        Self { entries: RefCell::default(), dials: RefCell::default(), room: Notify::new() }
+        let allowed = Cell::new(u32::MAX);
+        Self { entries: RefCell::default(), dials: RefCell::default(), allowed, room: Notify::new() }
     }
 
     /// Most requests of the worker to the server at a time, with `max_connections` connections.
     pub(super) fn stream_slots(&self, max_connections: u32, origin: &OriginConfig, resources: &PoolResources) -> u32 {
-        let entries = self.entries.borrow();
-        let allowed = entries.iter().map(|entry| entry.connection.max_streams()).min().unwrap_or(u32::MAX);
-        let slots = max_connections.saturating_mul(origin.max_streams.min(allowed).max(1));
+        let slots = max_connections.saturating_mul(origin.max_streams.min(self.allowed.get()).max(1));
         // A request in flight holds as much memory as one that waits, and a window of 64 KiB at most.
         slots.min(resources.current_limits().max_queue)
     }
@@ -84,9 +85,10 @@ impl Http2Pool {
             origin.max_age.is_some_and(|age| now >= connection.born + age)
                 || origin.max_requests.is_some_and(|most| connection.requests.get() >= most)
         };
-        let mut open = 0_usize;
+        let (mut open, mut allowed) = (0_usize, u32::MAX);
         let mut chosen: Option<(u32, &Rc<Http2Connection>)> = None;
         for Http2Entry { connection, .. } in &*entries {
+            allowed = allowed.min(connection.max_streams());
             if is_old(connection) {
                 connection.retire();
             }
@@ -105,6 +107,7 @@ impl Http2Pool {
                 chosen = Some((streams, connection));
             }
         }
+        self.allowed.set(allowed);
         let spreads = |streams: u32| streams == 0 || open >= addresses || !self.dials.borrow().is_empty();
         chosen.filter(|(streams, _)| spreads(*streams)).map(|(_, connection)| Rc::clone(connection))
     }

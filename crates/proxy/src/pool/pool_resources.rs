@@ -26,19 +26,22 @@ pub(crate) struct PoolResources {
     capacity: Arc<Capacity>,
     /// Number of idle connections of all pools.
     idle: Cell<u32>,
-    pools: RefCell<Vec<Weak<dyn IdleConnections>>>,
+    pools: RefCell<Vec<Weak<dyn RegisteredPool>>>,
     /// Memory for spooled responses, whose connection is needed.
     pub(super) spool_budget: Rc<SpoolBudget>,
     metrics: Arc<ProxyMetrics>,
 }
 
-/// Idle connections of a pool.
-pub(super) trait IdleConnections: fmt::Debug {
+/// A pool, as the worker's other pools know it.
+pub(super) trait RegisteredPool: fmt::Debug {
     /// Time since which the longest idle connection is idle; `None` without one.
     fn longest_idle_since(&self) -> Option<Instant>;
 
     /// Closes the connection that has been idle for the longest time; returns whether there was one.
     fn close_oldest_idle(&self) -> bool;
+
+    /// Ends the streaming calls in flight.
+    fn end_streaming_calls(&self);
 }
 
 /// Counts an idle connection until this is dropped.
@@ -70,7 +73,7 @@ impl PoolResources {
     }
 
     /// Registers `pool`, whose idle connections may be closed for other pools from now on.
-    pub(super) fn register_pool(&self, pool: Weak<dyn IdleConnections>) {
+    pub(super) fn register_pool(&self, pool: Weak<dyn RegisteredPool>) {
         let mut pools = self.pools.borrow_mut();
         pools.retain(|pool| pool.strong_count() > 0);
         pools.push(pool);
@@ -100,6 +103,12 @@ impl PoolResources {
     pub(super) fn spare_descriptor(&self) -> Option<Descriptor> {
         let descriptors = &self.capacity.descriptors;
         if descriptors.has_waiting_origin() { None } else { descriptors.take_descriptor(ProxySide::Origins) }
+    }
+
+    /// Ends the streaming calls of all pools.
+    pub(crate) fn end_streaming_calls(&self) {
+        let pools: Vec<_> = self.pools.borrow().iter().filter_map(Weak::upgrade).collect();
+        pools.iter().for_each(|pool| pool.end_streaming_calls());
     }
 
     /// Closes the connection of this worker that has been idle for the longest time; returns whether there was one.

@@ -6,7 +6,7 @@
 
 use super::deadline::{Deadline, PassedDeadline};
 use super::http2_pool::Http2Pool;
-use super::pool_resources::{IdleConnections, IdleCount, PoolResources, SpoolBudget};
+use super::pool_resources::{IdleCount, PoolResources, RegisteredPool, SpoolBudget};
 use crate::address::Blame;
 use crate::answer::Error;
 use crate::balance::{EjectionCause, EjectionRule};
@@ -87,6 +87,8 @@ struct ServerPoolState {
 
 /// A response whose body comes over a connection of a pool, which can preempt it.
 pub(crate) trait PooledResponse: fmt::Debug {
+    fn is_streaming_call(&self) -> bool;
+
     /// The reason to preempt the exchange for `taker`, if there is one.
     fn preemption_reason(&self, taker: WaitingRequest) -> Option<PreemptionReason>;
 
@@ -301,7 +303,7 @@ impl ServerPool {
                 closed: false,
             }),
         });
-        resources.register_pool(Rc::downgrade(&pool) as Weak<dyn IdleConnections>);
+        resources.register_pool(Rc::downgrade(&pool) as Weak<dyn RegisteredPool>);
         pool
     }
 
@@ -876,7 +878,7 @@ impl ServerPool {
     }
 }
 
-impl IdleConnections for ServerPool {
+impl RegisteredPool for ServerPool {
     fn longest_idle_since(&self) -> Option<Instant> {
         let idle = self.state.borrow().idle.first().map(|idle| idle.since);
         let http2 = self.http2.as_ref().and_then(Http2Pool::longest_idle_since);
@@ -889,6 +891,29 @@ impl IdleConnections for ServerPool {
             (!idle.is_empty()).then(|| idle.remove(0))
         };
         oldest.is_some() || self.http2.as_ref().is_some_and(Http2Pool::close_oldest_idle)
+    }
+
+    fn end_streaming_calls(&self) {
+        // Counted first: the counter explains the errors of these exchanges.
+        let count = || self.metrics.evicted_by_drain.increment();
+        let exchanges = self.state.borrow().exchanges.clone();
+        for exchange in exchanges {
+            match exchange {
+                SlotUse::Request { connection, upload, .. }
+                    if upload.upgrade().is_some_and(|upload| upload.is_streaming()) =>
+                {
+                    count();
+                    connection.evict_request();
+                }
+                SlotUse::Response(response) => {
+                    if let Some(response) = response.upgrade().filter(|response| response.is_streaming_call()) {
+                        count();
+                        response.preempt(None);
+                    }
+                }
+                _ => {}
+            }
+        }
     }
 }
 

@@ -10,6 +10,8 @@ use http::{HeaderMap, StatusCode};
 use litequic_config::{HealthCheck, OriginProtocol};
 
 type ServerRequest = http::Request<RecvStream>;
+/// A request on its way.
+type Sent = tokio::task::JoinHandle<Result<Response, Abort>>;
 
 /// A connection of the proxy to an HTTP/2 server.
 struct Http2Peer {
@@ -64,11 +66,20 @@ fn http2(script: &Script, change: impl FnOnce(&mut OriginConfig)) -> Setup {
     })
 }
 
-async fn body_of(sent: tokio::task::JoinHandle<Result<Response, Abort>>) -> String {
+/// A proxy that has sent a GET over a connection to an HTTP/2 server.
+async fn with_a_request(change: impl FnOnce(&mut OriginConfig)) -> (Script, Setup, Sent, Http2Peer) {
+    let script = Script::new().await;
+    let setup = http2(&script, change);
+    let sent = setup.get();
+    let peer = Http2Peer::accept(&script).await;
+    (script, setup, sent, peer)
+}
+
+async fn body_of(sent: Sent) -> String {
     text(sent.await.unwrap().unwrap()).await.unwrap()
 }
 
-async fn status_of(sent: tokio::task::JoinHandle<Result<Response, Abort>>) -> u16 {
+async fn status_of(sent: Sent) -> u16 {
     sent.await.unwrap().unwrap().status().as_u16()
 }
 
@@ -175,10 +186,7 @@ fn what_a_server_has_not_processed_is_sent_again_with_its_body() {
 #[test]
 fn a_server_that_leaves_loses_no_request() {
     on_a_worker(async {
-        let script = Script::new().await;
-        let setup = http2(&script, |_| {});
-        let sent = setup.get();
-        let mut peer = Http2Peer::accept(&script).await;
+        let (script, setup, sent, mut peer) = with_a_request(|_| {}).await;
         let (_, mut respond) = peer.next().await;
         peer.end.send(()).unwrap();
         while setup.metrics.origin_goaways.get() == 0 {
@@ -197,10 +205,7 @@ fn a_server_that_leaves_loses_no_request() {
 #[test]
 fn a_client_that_goes_away_cancels_its_stream_alone() {
     on_a_worker(async {
-        let script = Script::new().await;
-        let setup = http2(&script, |_| {});
-        let gone = setup.get();
-        let mut peer = Http2Peer::accept(&script).await;
+        let (_script, setup, gone, mut peer) = with_a_request(|_| {}).await;
         let (_, mut first) = peer.next().await;
         let stays = setup.get();
         let (_, mut second) = peer.next().await;
@@ -244,10 +249,7 @@ fn many_cancelled_requests_do_not_stay_on_one_connection() {
 #[test]
 fn a_reader_that_stops_does_not_stop_the_others() {
     on_a_worker(async {
-        let script = Script::new().await;
-        let setup = http2(&script, |_| {});
-        let slow = setup.get();
-        let mut peer = Http2Peer::accept(&script).await;
+        let (_script, setup, slow, mut peer) = with_a_request(|_| {}).await;
         let (_, mut respond) = peer.next().await;
         let mut sending = respond.send_response(http::Response::new(()), false).unwrap();
         sending.send_data(Bytes::from(vec![b'x'; 1 << 20]), true).unwrap();
@@ -330,10 +332,8 @@ fn a_server_of_the_other_protocol_is_told_apart() {
 #[test]
 fn an_idle_connection_closes_after_its_timeout() {
     with_a_jumping_clock(async {
-        let script = Script::new().await;
-        let setup = http2(&script, |origin| origin.idle_timeout = Duration::from_secs(5));
-        let sent = setup.get();
-        let mut peer = Http2Peer::accept(&script).await;
+        let (_script, setup, sent, mut peer) =
+            with_a_request(|origin| origin.idle_timeout = Duration::from_secs(5)).await;
         peer.serve("hello").await;
         assert_eq!(body_of(sent).await, "hello");
         peer.task.await.unwrap();
@@ -344,10 +344,7 @@ fn an_idle_connection_closes_after_its_timeout() {
 #[test]
 fn a_silent_connection_gets_no_further_requests() {
     with_a_jumping_clock(async {
-        let script = Script::new().await;
-        let setup = http2(&script, |_| {});
-        let first = setup.get();
-        let mut gone = Http2Peer::accept(&script).await;
+        let (script, setup, first, mut gone) = with_a_request(|_| {}).await;
         gone.serve("hello").await;
         assert_eq!(body_of(first).await, "hello");
         let lost = setup.get();
@@ -356,6 +353,67 @@ fn a_silent_connection_gets_no_further_requests() {
         let next = setup.get();
         Http2Peer::accept(&script).await.serve("elsewhere").await;
         assert_eq!(body_of(next).await, "elsewhere");
+    });
+}
+
+#[test]
+fn a_server_that_grants_no_window_delays_bodies_alone() {
+    with_a_jumping_clock(async {
+        let script = Script::new().await;
+        let setup = script.proxy(|config| {
+            config.timeouts.response_header = Duration::from_secs(10);
+            origin(config).protocol = OriginProtocol::Http2;
+        });
+        let (feed, body) = fed_known(100_000);
+        let upload = setup.send(request(Method::PUT, body));
+        // The client has more to send, which waits behind this.
+        feed.send(data("the beginning")).unwrap();
+        let mut closed = server::Builder::new();
+        closed.initial_window_size(0);
+        let mut peer = Http2Peer::accept_with(&script, &closed).await;
+        let (_head, mut unanswered) = peer.next().await;
+        for _ in 0..3 {
+            let other = setup.get();
+            peer.serve("other").await;
+            assert_eq!(body_of(other).await, "other");
+        }
+        assert_eq!(status_of(upload).await, 504);
+        assert_eq!(setup.metrics.timeout_response_header.get(), 1);
+        assert_eq!(std::future::poll_fn(|cx| unanswered.poll_reset(cx)).await.unwrap(), Reason::CANCEL);
+        assert_eq!(setup.metrics.origin_connections.get(), 1);
+    });
+}
+
+#[test]
+fn a_server_that_reads_nothing_fails_its_own_requests_alone() {
+    with_a_jumping_clock(async {
+        const WINDOW: &[u8] = &[0x7f, 0xff, 0, 0];
+        let script = Script::new().await;
+        let setup = script.proxy(|config| {
+            config.timeouts.response_header = Duration::from_secs(10);
+            origin(config).protocol = OriginProtocol::Http2;
+        });
+        let (feed, body) = fed_known(8 << 20);
+        let upload = setup.send(request(Method::PUT, body));
+        let piece: &'static str = Box::leak("z".repeat(1 << 20).into_boxed_str());
+        for _ in 0..8 {
+            feed.send(data(piece)).unwrap();
+        }
+        // More than the kernel's buffers is on its way.
+        let mut deaf = script.accept().await;
+        let settings = [b"\0\0\x06\x04\0\0\0\0\0\0\x04", WINDOW, b"\0\0\x04\x08\0\0\0\0\0", WINDOW].concat();
+        deaf.stream.write_all(&settings).await.unwrap();
+        settle().await;
+        let beside = setup.get();
+        let (_other_script, _other, elsewhere, mut other) = with_a_request(|_| {}).await;
+        other.serve("elsewhere").await;
+        assert_eq!(body_of(elsewhere).await, "elsewhere");
+        assert_eq!((status_of(upload).await, status_of(beside).await), (504, 504));
+        assert_eq!(setup.metrics.timeout_response_header.get(), 2);
+        let next = setup.get();
+        Http2Peer::accept(&script).await.serve("again").await;
+        assert_eq!(body_of(next).await, "again");
+        assert_eq!(setup.metrics.origin_connections.get(), 2);
     });
 }
 
@@ -376,10 +434,7 @@ fn a_server_that_accepts_no_streams_is_not_asked_again_and_again() {
 #[test]
 fn a_request_whose_content_does_not_fit_its_length_fails_alone() {
     on_a_worker(async {
-        let script = Script::new().await;
-        let setup = http2(&script, |_| {});
-        let wrong = setup.get();
-        let mut peer = Http2Peer::accept(&script).await;
+        let (_script, setup, wrong, mut peer) = with_a_request(|_| {}).await;
         let (_, mut respond) = peer.next().await;
         let right = setup.get();
         let length = http::Response::builder().header("content-length", "3").body(()).unwrap();

@@ -26,7 +26,9 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-/// Serves the request on a stream. Dropping the future cancels the exchange and resets the stream.
+/// Serves the request on a stream. Returns the sender of a response that is not sent yet, which is to be polled: a
+/// response that lasts for long holds no memory of the way to its header. Dropping the future cancels the exchange and
+/// resets the stream.
 pub(super) async fn serve_stream<H: Handler>(
     connection: Rc<TcpConnection<H>>,
     request: Request<RecvStream>,
@@ -34,7 +36,7 @@ pub(super) async fn serve_stream<H: Handler>(
     account: ReceiveAccount,
     frames: StreamFrames,
     tasks: Weak<StreamTasks>,
-) {
+) -> Option<Box<BodySender<H>>> {
     let id = respond.stream_id().as_u32();
     let (head, stream) = request.into_parts();
     // The bytes behind a CONNECT are no body.
@@ -72,13 +74,16 @@ pub(super) async fn serve_stream<H: Handler>(
     match (answer, tunnel) {
         (None, _) => {}
         (Some(Ok(RequestAnswer::Response(response))), _) => {
-            send_http2_response(&connection, response, &mut respond, id).await;
+            let mut sending = begin_http2_response(connection, response, &mut respond, id)?;
+            let is_sent = poll_fn(|cx| Poll::Ready(sending.poll_sending(cx).is_ready())).await;
+            return (!is_sent).then(|| Box::new(sending));
         }
         (Some(Ok(RequestAnswer::Tunnel(head, handoff))), Some((stream, account, frames))) => {
             join_tunnel(&connection, head, handoff, &mut respond, stream, account, frames).await;
         }
         (Some(Ok(RequestAnswer::Tunnel(..)) | Err(_)), _) => respond.send_reset(Reason::INTERNAL_ERROR),
     }
+    None
 }
 
 /// Sends the response that the protocol is switched, which is 200 here, and joins the tunnel with the client's bytes.
@@ -105,12 +110,13 @@ async fn join_tunnel<H: Handler>(
     }
 }
 
-async fn send_http2_response<H: Handler>(
-    connection: &TcpConnection<H>,
+/// Sends a response's header. Returns the sender of its body, unless it has none.
+fn begin_http2_response<H: Handler>(
+    connection: Rc<TcpConnection<H>>,
     response: Response<TcpResponseBody<H>>,
     respond: &mut SendResponse<QueuedPiece>,
     id: u32,
-) {
+) -> Option<BodySender<H>> {
     let (mut head, body) = response.into_parts();
     let ends = body.is_end_stream();
     if !ends && let Some(length) = body.size_hint().exact() {
@@ -118,29 +124,24 @@ async fn send_http2_response<H: Handler>(
     }
     let stream = match respond.send_response(Response::from_parts(head, ()), ends) {
         Ok(stream) if !ends => stream,
-        Ok(_) => return,
-        Err(_) => return respond.send_reset(Reason::INTERNAL_ERROR),
+        Ok(_) => return None,
+        Err(_) => {
+            respond.send_reset(Reason::INTERNAL_ERROR);
+            return None;
+        }
     };
     let turn = connection
         .priorities
         .get()
         .zip(body.body_priority())
         .map(|(priorities, own)| priorities.response_turn(id, own));
-    let mut sending = BodySender {
-        connection,
-        body,
-        stream,
-        piece: None,
-        ahead: None,
-        turn,
-        deadline: ClientDeadline::new(connection.terms.minimum_download_rate()),
-    };
-    poll_fn(|cx| sending.poll_sending(cx)).await;
+    let deadline = ClientDeadline::new(connection.terms.minimum_download_rate());
+    Some(BodySender { connection, body, stream, piece: None, ahead: None, turn, deadline })
 }
 
 /// Sender of a response's body and trailers.
-struct BodySender<'a, H> {
-    connection: &'a TcpConnection<H>,
+pub(super) struct BodySender<H: Handler> {
+    connection: Rc<TcpConnection<H>>,
     body: TcpResponseBody<H>,
     stream: SendStream<QueuedPiece>,
     /// The next piece, and whether it is the last one.
@@ -181,9 +182,9 @@ enum SendProgress {
     All,
 }
 
-impl<H: Handler> BodySender<'_, H> {
+impl<H: Handler> BodySender<H> {
     /// Ready when sending is over: h2 has all bytes, the stream was reset, or the client is too slow.
-    fn poll_sending(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    pub(super) fn poll_sending(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let waits = match self.send_pieces(cx) {
             SendProgress::All => return Poll::Ready(()),
             SendProgress::WaitsForClient => true,

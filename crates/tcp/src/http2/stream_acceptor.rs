@@ -85,11 +85,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http2StreamAcceptor<S> {
                     let (account, tasks) = (self.account.clone(), Rc::downgrade(&self.tasks));
                     let frames = self.unread.account_stream_frames(stream);
                     self.fields.set(self.fields.get().saturating_add(count));
-                    // Boxed inside the task: a large task would be copied several times on its way to the runtime.
+                    // Boxed: a large task would be copied several times on its way to the runtime.
+                    let served =
+                        Box::pin(request_stream::serve_stream(connection, request, respond, account, frames, tasks));
                     self.tasks.spawn_task(async move {
                         fields.set(fields.get().saturating_sub(count));
-                        Box::pin(request_stream::serve_stream(connection, request, respond, account, frames, tasks))
-                            .await;
+                        if let Some(mut sending) = served.await {
+                            poll_fn(|cx| sending.poll_sending(cx)).await;
+                        }
                     });
                     if self.fields.get() > MAX_UNCHECKED_FIELDS {
                         // This task runs again behind the spawned tasks.

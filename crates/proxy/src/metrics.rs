@@ -410,12 +410,12 @@ impl Group for GrpcResponses {
 }
 
 impl ProxyMetrics {
-    /// Counts and records the gRPC status in a response's header or trailers, if there is one.
-    /// The error of an exchange that ended by `error`: calls that a drain ends are preempted.
+    /// Returns the error to answer for `error`: once a drain has ended calls, which it preempts, litequic stops.
     pub(super) fn explain_eviction(&self, error: Error) -> Error {
         if error == Error::Evicted && self.evicted_by_drain.get() > 0 { Error::Stopping } else { error }
     }
 
+    /// Counts and records the gRPC status in a response's header or trailers, if there is one.
     pub(super) fn record_grpc_status(&self, fields: &Fields, record: &RequestRecord) {
         let Some(status) = grpc::read_grpc_status(fields) else { return };
         record.update_facts(|facts| facts.grpc_status = Some(status));

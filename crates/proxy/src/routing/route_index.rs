@@ -21,8 +21,10 @@ pub(super) struct RouteIndex {
 struct RouteGroup {
     /// Those that want no exact value.
     unvalued: Vec<usize>,
-    by_value: Vec<(ValueSource, HashMap<Box<[u8]>, Vec<usize>>)>,
+    by_value: HashMap<ValueSource, RoutesByValue>,
 }
+
+type RoutesByValue = HashMap<Box<[u8]>, Vec<usize>>;
 
 /// Part of a request's head whose value a route wants.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -75,7 +77,9 @@ impl RouteIndex {
             let values = conditions.into_iter().flat_map(ValueSource::wanted_values);
             let positions = match values.min_by_key(|value| wanted.get(value)) {
                 None => &mut group.unvalued,
-                Some((source, value)) => group.by_source(source).entry(value.as_bytes().into()).or_default(),
+                Some((source, value)) => {
+                    group.by_value.entry(source).or_default().entry(value.as_bytes().into()).or_default()
+                }
             };
             positions.push(position);
         }
@@ -97,14 +101,6 @@ impl RouteIndex {
 }
 
 impl RouteGroup {
-    fn by_source(&mut self, source: ValueSource) -> &mut HashMap<Box<[u8]>, Vec<usize>> {
-        let at = self.by_value.iter().position(|(known, _)| *known == source).unwrap_or_else(|| {
-            self.by_value.push((source, HashMap::new()));
-            self.by_value.len() - 1
-        });
-        &mut self.by_value[at].1
-    }
-
     fn positions_for<'a>(&'a self, head: &'a Head) -> impl Iterator<Item = usize> + 'a {
         let by_value = self.by_value.iter();
         let valued = by_value.flat_map(|(source, routes)| source.values_in(head).filter_map(|value| routes.get(value)));

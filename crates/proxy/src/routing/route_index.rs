@@ -1,5 +1,6 @@
-//! Finds the routes of a host for a request without a look at each: by the whole path, by its beginnings before each slash,
-//! and by the value of a header field or query parameter that a route wants. Pure; compiled once a configuration.
+//! Finds the routes of a host for a request without a look at each: by the whole path, by its beginnings before each
+//! slash, and by the value of a header field or query parameter that a route wants. Pure; compiled once a
+//! configuration.
 
 use super::routes::RouteConditions;
 use litequic_config::ValuePattern;
@@ -19,7 +20,7 @@ pub(super) struct RouteIndex {
 /// Positions of the routes with one path.
 #[derive(Debug, Default)]
 struct RouteGroup {
-    /// Those that want no exact value.
+    /// Positions of the routes that want no exact value.
     unvalued: Vec<usize>,
     by_value: HashMap<ValueSource, RoutesByValue>,
 }

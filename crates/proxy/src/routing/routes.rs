@@ -142,8 +142,8 @@ impl HostRoutes {
         }
     }
 
-    /// The first route that matches `reading`, one of a path's readings, and `head`, and that `accepts` accepts with its
-    /// position.
+    /// The first route that matches `reading`, one of a path's readings, and `head`, and that `accepts` accepts with
+    /// its position.
     fn find_by_reading(
         &self,
         reading: &[u8],

@@ -1,5 +1,5 @@
-//! Describes the frames of a decrypted packet in qlog's form (draft-ietf-quic-qlog-quic-events, §8.13): every frame, and
-//! nothing secret. Payload, CRYPTO data, tokens and stateless reset tokens are left out; their lengths are written.
+//! Describes the frames of a decrypted packet in qlog's form (draft-ietf-quic-qlog-quic-events, §8.13): every frame,
+//! and nothing secret. Payload, CRYPTO data, tokens and stateless reset tokens are left out; their lengths are written.
 //! Pure.
 
 use crate::wire::frame::{AckRanges, FrameIter, NumberRange, WireFrame, kind};

@@ -1,5 +1,5 @@
-//! Describes transport parameters in qlog's form (draft-ietf-quic-qlog-quic-events, §6.5), from their encoding (RFC 9000
-//! §18). Neither stateless reset tokens nor values of unknown parameters are included. Pure.
+//! Describes transport parameters in qlog's form (draft-ietf-quic-qlog-quic-events, §6.5), from their encoding
+//! (RFC 9000 §18). Neither stateless reset tokens nor values of unknown parameters are included. Pure.
 
 use super::frames;
 use crate::wire::parameters;

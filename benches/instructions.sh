@@ -61,7 +61,7 @@ load() {
 # serves $1 and then $2 requests of the load $3, after $1 that do not count: what it does once, as gathering entropy does, is over then.
 # $4 are the lines of its configuration about the origin, and what follows them; $5 are its first lines.
 instructions() {
-    local less=$1 more=$2 load=$3 origin=$4 top=$5 port pid requests counts=()
+    local less=$1 more=$2 load=$3 origin=$4 top=$5 port pid requests ticks counts=()
     port=$(free_port)
     cat >"$work/litequic.toml" <<TOML
 $top
@@ -85,6 +85,12 @@ TOML
     for _ in {1..300}; do
         ! curl --max-time 5 --noproxy '*' --insecure --silent --output /dev/null --http1.1 "https://127.0.0.1:$port/small" || break
         sleep 0.1
+    done
+    # A large configuration is read once more behind the start, for the status.
+    for _ in {1..120}; do
+        ticks=$(awk '{ print $14 + $15 }' "/proc/$pid/stat")
+        sleep 1
+        (($(awk '{ print $14 + $15 }' "/proc/$pid/stat") - ticks > 20)) || break
     done
     for requests in "$less" "$less" "$more"; do
         load "$requests" "$load" "$port" || {

@@ -164,6 +164,17 @@ impl ProcessMetrics {
         registry.with_exemplars(Arc::clone(&self.exemplars))
     }
 
+    /// Registry of the metrics of requests and responses alone, whose number does not grow with the configuration.
+    pub fn request_registry(&self) -> MetricsRegistry {
+        let mut registry = MetricsRegistry::default();
+        for WorkerMetrics { http3, tcp, shared, .. } in &self.workers {
+            registry.register_group(http3.clone());
+            registry.register_group(tcp.clone());
+            registry.register_group(shared.clone());
+        }
+        registry
+    }
+
     /// Sums `read` of `server` over all workers.
     pub fn sum_of_server(&self, server: &ServerName, read: impl Fn(&ServerMetrics) -> u64) -> u64 {
         self.sum_over_workers(|worker| worker.proxy.servers.read_counter(server, &read))

@@ -229,7 +229,8 @@ impl BoundStart<'_> {
         let admin_socket = socket.and_then(|socket| {
             serve_admin_socket(socket, &state, &lifecycle, handover.wait_for_handover(), &mut tasks)
         });
-        tasks.spawn(admin::record_history(Arc::clone(&state), lifecycle.watch_phase()));
+        let totals = admin::record_history(Arc::clone(&state), metrics.request_registry(), lifecycle.watch_phase());
+        tasks.spawn(totals);
         let ActiveState { routing, rerouted, denial, .. } = in_force.clone();
         let health_checks = proxy::check_health(routing, rerouted, Arc::clone(&metrics.checks));
         tasks.spawn(lifecycle.watch_phase().run_until(ProcessPhase::Stopping, health_checks));

@@ -3,7 +3,7 @@
 use super::objects::{Lenient, deserialize_lenient, objects};
 use super::state::AdminState;
 use litequic_base::lifecycle::{PhaseWatch, ProcessPhase};
-use litequic_telemetry::ProcessFigures;
+use litequic_telemetry::{MetricsRegistry, ProcessFigures};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
@@ -60,10 +60,12 @@ impl MetricHistory {
     }
 }
 
-/// Records the totals of `state` every five seconds, until the process stops. Cancel safe.
-pub async fn record_history(state: Arc<AdminState>, mut watch: PhaseWatch) {
+/// Records the totals of `metrics` in `state` every five seconds, until the process stops. Cancel safe.
+///
+/// They should be few: metrics by route or server take as long as there are routes and servers.
+pub async fn record_history(state: Arc<AdminState>, metrics: MetricsRegistry, mut watch: PhaseWatch) {
     loop {
-        state.history.add_point(present_totals(&state));
+        state.history.add_point(present_totals(&metrics));
         tokio::select! {
             () = watch.wait_for_phase(ProcessPhase::Stopping) => return,
             () = sleep(INTERVAL) => {}
@@ -71,8 +73,8 @@ pub async fn record_history(state: Arc<AdminState>, mut watch: PhaseWatch) {
     }
 }
 
-fn present_totals(state: &AdminState) -> HistoryPoint {
-    let samples = state.registry.summed_samples();
+fn present_totals(metrics: &MetricsRegistry) -> HistoryPoint {
+    let samples = metrics.summed_samples();
     let sum =
         |wanted: &dyn Fn(&str) -> bool| samples.iter().filter(|(name, _)| wanted(name)).map(|(_, value)| value).sum();
     HistoryPoint {

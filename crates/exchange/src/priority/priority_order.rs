@@ -12,7 +12,10 @@
 //! The next stream is chosen so:
 //!
 //! - A more urgent stream comes first. Within an urgency those that are not incremental come one after the other, by
-//!   their IDs; incremental ones in turn; where there are both, one of either, alternately.
+//!   their IDs; incremental ones in turn; where there are both, one of either, alternately. As long as the client has
+//!   signalled no priority, a stream's first turn is long ([`FIRST_TURN_BYTES`]) and comes before the later turns of
+//!   others: most responses end within it, so that they come one after the other, and share the connection with
+//!   downloads.
 //! - A stream that has waited for [`STARVATION_TIMEOUT`] gets [`TURN_BYTES`] all the same, the one that waits longest
 //!   first. Together these starved streams get at most one byte for `STARVED_SHARE_DIVISOR` bytes of others.
 
@@ -23,6 +26,8 @@ use std::time::{Duration, Instant};
 pub const STARVATION_TIMEOUT: Duration = Duration::from_secs(1);
 /// Smallest turn of an incremental stream while others wait, in bytes.
 pub const TURN_BYTES: u64 = 16 * 1024;
+/// First turn of a stream of a client that has signalled no priority, in bytes: what most responses have.
+const FIRST_TURN_BYTES: u64 = 128 * 1024;
 /// Starved streams get at most one byte for this number of bytes that the order grants to others.
 const STARVED_SHARE_DIVISOR: u64 = 16;
 /// Largest credit of starved streams, in bytes.
@@ -50,6 +55,8 @@ pub struct PriorityOrder<T> {
     last_incremental: u8,
     /// Bytes that starved streams may still get.
     starved_credit: u64,
+    /// Whether a stream had another priority than [`Priority::UNSIGNALLED`].
+    has_signal: bool,
 }
 
 #[derive(Debug)]
@@ -61,8 +68,10 @@ struct OrderedStream<T> {
     ready: u64,
     /// Start of the wait.
     waiting_since: Option<Instant>,
-    /// Time of the last turn, by the order's clock.
+    /// Time of the last turn, by the order's clock; 0 in the first turn.
     last_turn: u64,
+    /// Bytes granted so far.
+    granted: u64,
     /// Place in the list; 0 if no byte of the stream is unsent.
     place: u64,
     /// The stream has had a turn and may come back for another: since then it has not waited, left, or sent all its
@@ -91,14 +100,23 @@ pub enum NextTurn<T> {
 impl<T: Clone> PriorityOrder<T> {
     /// Creates an order without streams, for a transport that sends in the order `list`.
     pub const fn new(list: SendList) -> Self {
-        Self { list, streams: Vec::new(), waiting: 0, clock: 1, last_incremental: 0, starved_credit: 0 }
+        Self {
+            list,
+            streams: Vec::new(),
+            waiting: 0,
+            clock: 1,
+            last_incremental: 0,
+            starved_credit: 0,
+            has_signal: false,
+        }
     }
 
     /// Adds a stream. One that `is_sending` has handed over bytes while it was alone, and is in front of all others.
     pub fn add_stream(&mut self, id: u64, handle: T, priority: Priority, is_sending: bool) {
+        self.has_signal |= priority != Priority::UNSIGNALLED;
         let place = u64::from(is_sending);
-        let stream =
-            OrderedStream { id, handle, priority, ready: 0, waiting_since: None, last_turn: 0, place, has_turn: false };
+        let (ready, waiting_since, last_turn, granted, has_turn) = (0, None, 0, 0, false);
+        let stream = OrderedStream { id, handle, priority, ready, waiting_since, last_turn, granted, place, has_turn };
         // A new stream mostly has the largest ID.
         let index = self.streams.partition_point(|other| other.id < id);
         self.streams.insert(index, stream);
@@ -118,6 +136,7 @@ impl<T: Clone> PriorityOrder<T> {
 
     /// Changes the priority of a stream.
     pub fn change_priority(&mut self, id: u64, priority: Priority) {
+        self.has_signal |= priority != Priority::UNSIGNALLED;
         if let Some(stream) = self.find_stream(id) {
             stream.priority = priority;
         }
@@ -125,6 +144,7 @@ impl<T: Clone> PriorityOrder<T> {
 
     /// Changes the urgency of a stream.
     pub fn change_urgency(&mut self, id: u64, urgency: u8) {
+        self.has_signal |= urgency != Priority::UNSIGNALLED.urgency;
         if let Some(stream) = self.find_stream(id) {
             stream.priority.urgency = urgency;
         }
@@ -192,7 +212,7 @@ impl<T: Clone> PriorityOrder<T> {
                 None => return NextTurn::Blocked,
             },
         };
-        let clock = self.clock + 1;
+        let (clock, first_turn) = (self.clock + 1, self.first_turn());
         let Some(stream) = self.find_stream(id) else { return NextTurn::Blocked };
         let most = stream.ready.min(most);
         // Small pieces cost as much as large ones.
@@ -201,7 +221,11 @@ impl<T: Clone> PriorityOrder<T> {
             return NextTurn::Free(least);
         }
         let bytes = most.min(free);
-        (stream.ready, stream.waiting_since, stream.last_turn, stream.has_turn) = (0, None, clock, true);
+        (stream.ready, stream.waiting_since, stream.has_turn) = (0, None, true);
+        stream.granted = stream.granted.saturating_add(bytes);
+        if stream.granted >= first_turn {
+            stream.last_turn = clock;
+        }
         let (handle, priority) = (stream.handle.clone(), stream.priority);
         self.clock = clock;
         self.waiting -= 1;
@@ -260,7 +284,13 @@ impl<T: Clone> PriorityOrder<T> {
                 && other.priority.urgency == urgency
                 && (other.priority.incremental || stream.priority.incremental)
         });
-        Some((stream.id, if competes { TURN_BYTES.max(horizon / 4) } else { stream.ready }))
+        let turn = self.first_turn().saturating_sub(stream.granted).max(TURN_BYTES).max(horizon / 4);
+        Some((stream.id, if competes { turn } else { stream.ready }))
+    }
+
+    /// Bytes of a stream's first turn.
+    fn first_turn(&self) -> u64 {
+        if self.has_signal { 0 } else { FIRST_TURN_BYTES }
     }
 
     /// Whether more bytes of `stream` overtake no stream of the list that precedes it.
@@ -496,10 +526,26 @@ mod tests {
     fn incremental_streams_take_turns_of_sixteen_kibibytes() {
         let mut connection = Connection::new();
         for id in [0, 4, 8] {
-            connection.has(id, (3, true), 3 * TURN_BYTES);
+            connection.has(id, (4, true), 3 * TURN_BYTES);
         }
         assert_eq!(connection.sends_all(), [0, 4, 8, 0, 4, 8, 0, 4, 8]);
         assert!(connection.turns.iter().all(|(_, bytes, _)| *bytes == TURN_BYTES), "{:?}", connection.turns);
+    }
+
+    #[test]
+    fn without_a_signal_responses_come_one_after_the_other_before_downloads() {
+        let mut connection = Connection::new();
+        let page = FIRST_TURN_BYTES - 1;
+        for (id, bytes) in [(0, 2 * FIRST_TURN_BYTES), (4, 3 * FIRST_TURN_BYTES), (8, page), (12, page)] {
+            connection.has(id, (3, true), bytes);
+        }
+        let order = connection.sends_all();
+        assert_eq!(order[..6], [0, 4, 8, 12, 0, 4]);
+        assert!(order[6..].windows(2).all(|turns| turns[0] != turns[1]) && !order[6..].contains(&8), "{order:?}");
+        connection.has(16, (3, true), page);
+        connection.has(20, (4, false), 1);
+        connection.has(24, (3, true), page);
+        assert_eq!(connection.sends_all()[order.len()..][..3], [16, 24, 16], "the client signals priorities");
     }
 
     #[test]
@@ -507,7 +553,7 @@ mod tests {
         for sends in [SendList::Front, SendList::Turns] {
             let mut connection = Connection { is_late: true, ..Connection::with(sends) };
             for id in [0, 4, 8] {
-                connection.has(id, (3, true), 100 * TURN_BYTES);
+                connection.has(id, (4, true), 100 * TURN_BYTES);
             }
             let mut most = 0;
             while connection.turns.len() < 100 {

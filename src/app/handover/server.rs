@@ -340,7 +340,7 @@ impl HandoverServer {
             groups: self.groups.iter().map(group).collect(),
             listeners: self.listeners.iter().map(listeners).collect(),
             older: self.older.iter().map(|older| older.generation).collect(),
-            maintenance: self.routing.iter().flat_map(|routing| routing.load().maintenance().export_orders()).collect(),
+            maintenance: self.routing.iter().flat_map(|routing| routing.load().maintenance.export_orders()).collect(),
             http3: self.http3.as_ref().and_then(|http3| http3.operator_order()),
         };
         let mut descriptors: Vec<BorrowedFd<'_>> = Vec::with_capacity(offer.descriptor_count());

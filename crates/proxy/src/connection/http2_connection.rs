@@ -73,7 +73,7 @@ pub(crate) struct Http2Connection {
     cancels: RefCell<TokenBucket>,
     interval_ends: Cell<Instant>,
     last_received: Cell<Instant>,
-    failure: RefCell<Option<TlsFailure>>,
+    pub(super) failure: RefCell<Option<TlsFailure>>,
     pub(super) metrics: Arc<ProxyMetrics>,
     _open: GaugeGuard<ProxyMetrics>,
     _counted: GaugeGuard<ServerMetrics>,
@@ -221,11 +221,6 @@ impl Http2Connection {
         }
     }
 
-    /// TLS failure after the handshake.
-    pub(super) fn tls_session_failure(&self) -> Option<TlsFailure> {
-        self.failure.borrow().clone()
-    }
-
     /// Reads and writes what is possible. Ready once the connection has ended, or has ended all its requests after
     /// [`Self::retire`] or GOAWAY.
     pub(crate) fn poll_drive(&self, cx: &mut Context<'_>) -> Poll<()> {
@@ -233,7 +228,8 @@ impl Http2Connection {
         let is_over = match self.poll_read_all(cx) {
             Poll::Ready(ended) => {
                 if let Err(error) = &ended {
-                    self.record_failure(error);
+                    tracing::debug!(%error, "a connection to the origin ended");
+                    TlsFailure::record_failure(error, &self.failure, &self.metrics);
                 }
                 true
             }
@@ -327,13 +323,5 @@ impl Http2Connection {
         }
         cx.waker().wake_by_ref();
         Poll::Pending
-    }
-
-    fn record_failure(&self, error: &io::Error) {
-        tracing::debug!(%error, "a connection to the origin ended");
-        if let Some(failure) = TlsFailure::in_error(error) {
-            failure.count_tls_failure(&self.metrics);
-            self.failure.replace(Some(failure.clone()));
-        }
     }
 }

@@ -77,7 +77,7 @@ impl<'a> Variables<'a> {
 }
 
 /// Changes of a route to a header.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct FieldRules {
     /// Names whose lines are removed: those of `remove` and of `set`. Those that the table of names does not have are
     /// in `replaced_others`, sorted.

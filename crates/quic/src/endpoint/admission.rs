@@ -116,9 +116,7 @@ impl SourcePools {
             AdmissionVerdict::Allow
         }
     }
-}
 
-impl SourcePools {
     /// Whether `source` gets a slot beyond the limit. If `few` are left, only for a source whose network holds less
     /// than another: otherwise the sources of one network could take all of them in turns.
     fn admits_beyond_limit(&mut self, source: &ClientSource, few: bool) -> bool {

@@ -57,10 +57,10 @@ pub(super) fn reset_code(failure: ResponseFailure) -> ErrorCode {
 /// The outcome that the two halves of a request share.
 #[derive(Debug)]
 pub(super) struct RequestOutcome {
-    fault: Cell<Option<RequestFault>>,
+    pub(super) fault: Cell<Option<RequestFault>>,
     /// Code for STOP_SENDING if the rest of the request is not read. H3_NO_ERROR as long as there is no fault (RFC 9114
     /// §4.1.1).
-    stop_code: Cell<ErrorCode>,
+    pub(super) stop_code: Cell<ErrorCode>,
 }
 
 thread_local! {
@@ -91,10 +91,6 @@ impl RequestOutcome {
         });
     }
 
-    pub(super) fn first_fault(&self) -> Option<RequestFault> {
-        self.fault.get()
-    }
-
     /// Sets the fault, unless there is one already.
     pub(super) fn set_fault(&self, fault: RequestFault) {
         if self.fault.get().is_none() {
@@ -103,13 +99,5 @@ impl RequestOutcome {
                 self.stop_code.set(code);
             }
         }
-    }
-
-    pub(super) fn set_stop_code(&self, code: ErrorCode) {
-        self.stop_code.set(code);
-    }
-
-    pub(super) fn stop_code(&self) -> ErrorCode {
-        self.stop_code.get()
     }
 }

@@ -50,9 +50,9 @@ const MIN_FINAL_RATE_BEYOND: u64 = 64 * 1024;
 /// the stream as if the response were complete.
 pub(super) struct ResponseSender {
     stream: stream::SendStream,
-    window: Box<dyn SendWindow>,
-    paused_streams: Rc<PausedStreams>,
-    lease: BufferLease,
+    pub(super) window: Box<dyn SendWindow>,
+    pub(super) paused_streams: Rc<PausedStreams>,
+    pub(super) lease: BufferLease,
     /// Bytes that QUIC does not have yet, up to a first share of a response.
     queued: VecDeque<Bytes>,
     /// Number of bytes in `queued`.
@@ -70,13 +70,13 @@ pub(super) struct ResponseSender {
     /// Unacknowledged bytes when the stream was last polled.
     outstanding: u64,
     /// Bytes of the response's body so far, once there is a response.
-    size: Option<u64>,
-    tunnel: bool,
+    pub(super) size: Option<u64>,
+    pub(super) tunnel: bool,
     /// The next bytes are the last of the response.
-    is_last: bool,
+    pub(super) is_last: bool,
     /// The stream has ended or was reset.
     ended: bool,
-    metrics: Arc<Http3Metrics>,
+    pub(super) metrics: Arc<Http3Metrics>,
 }
 
 const _: () = assert!(size_of::<ResponseSender>() <= 424);
@@ -116,32 +116,6 @@ impl<H> Http3Connection<H> {
 }
 
 impl ResponseSender {
-    /// Begins the count of the response's body.
-    pub(super) fn begin_response(&mut self) {
-        self.size = (!self.tunnel).then_some(0);
-    }
-
-    /// Marks the bytes behind the header as those of a tunnel.
-    pub(super) fn open_tunnel(&mut self) {
-        self.tunnel = true;
-    }
-
-    /// Counts `bytes` of the response's body.
-    pub(super) fn count_body(&mut self, bytes: u64) {
-        self.metrics.shared.response_body_bytes.increment_by(bytes);
-        self.size = self.size.map(|size| size.saturating_add(bytes));
-    }
-
-    /// Returns the stream's window, which also has the response's priority.
-    pub(super) fn send_window(&self) -> &dyn SendWindow {
-        &*self.window
-    }
-
-    /// Marks the next bytes as the last of the response.
-    pub(super) fn mark_last(&mut self) {
-        self.is_last = true;
-    }
-
     /// Sends `chunk`. Waits while the client's window is shut or the stream's share is used up. Where streams are
     /// served by their priorities, a response's first share is queued here until its turn, so that most responses are
     /// read to their end and free their origin's connection. Not cancel safe: part of `chunk` may be sent.
@@ -428,19 +402,10 @@ impl ResponseSender {
         matches!(self.poll_available(cx), Poll::Ready(Err(_)))
     }
 
-    /// Returns the wait after which a stream counts as paused.
-    pub(super) fn pause_delay(&self) -> Duration {
-        self.paused_streams.delay
-    }
-
     /// Returns the wanted length of the next piece in bytes: no more than the lease, nor than a first share unless the
     /// path has more in flight.
     pub(super) fn piece_limit(&self) -> u64 {
         self.lease.held_bytes().min(self.outstanding.max(FIRST_SHARE_BYTES)).max(TRAIN)
-    }
-
-    pub(super) fn has_lease(&self) -> bool {
-        self.lease.held_bytes() > 0
     }
 
     /// Returns leased bytes that are not used, while there is nothing to send.

@@ -86,7 +86,7 @@ impl ActiveState {
     pub(super) fn new(config: &Config, parts: ActiveStateParts, beginning: &mut InheritedState) -> Self {
         let ActiveStateParts { files, shared, resolver, issued, acme, access, traces, metrics } = parts;
         let mut routing = Routing::compile_after(config, files, None);
-        routing.cookie_key = CookieKey::new(beginning.secrets.cookie_key());
+        routing.cookie_key = CookieKey::new(&beginning.secrets.cookies);
         routing.capacity = Arc::clone(&shared.capacity);
         let maintenance = mem::take(&mut beginning.maintenance);
         let routing = if maintenance.is_empty() { routing } else { routing.with_maintenance(config, maintenance) };

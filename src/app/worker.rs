@@ -653,7 +653,7 @@ mod tests {
         let origin = "http://origin".parse().unwrap();
         let config = Config::with_defaults(([127, 0, 0, 1], 0).into(), origin, "".into(), "".into()).into_live();
         let secrets = Secrets::from_random().unwrap();
-        let tls = ServerTls::new(tls::server_config(resolver, false, secrets.ticket_secret()).unwrap());
+        let tls = ServerTls::new(tls::server_config(resolver, false, &secrets.tickets).unwrap());
         EndpointParts::for_one_worker(config, tls).unwrap()
     }
 

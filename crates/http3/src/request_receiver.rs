@@ -156,7 +156,7 @@ impl Drop for RequestReceiver {
         let Some(mut stream) = self.stream.take().filter(|_| !self.finished) else { return };
         let code = self.outcome.stop_code.get();
         if code == ErrorCode::NoError && self.lingering.is_lingering_enabled() && self.outcome.fault.get().is_none() {
-            self.lingering.discard_upload(stream, Rc::clone(&self.outcome), self.taken.body_account().clone());
+            self.lingering.discard_upload(stream, Rc::clone(&self.outcome), self.taken.account.clone());
         } else {
             // An error means that the stream is gone already.
             let _ = stream.stop_sending(to_application_error(code));

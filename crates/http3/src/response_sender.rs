@@ -227,7 +227,7 @@ impl ResponseSender {
         if let Poll::Ready(permitted) = poll_fn(|cx| Poll::Ready(self.poll_permitted(ready, cx))).await {
             return permitted;
         }
-        if self.lease.is_denied() {
+        if self.lease.denied {
             self.metrics.shared.limit_send_buffer.increment();
         }
         let tick = STALL_CHECK_INTERVAL.min(self.minimum_rate.idle_timeout());
@@ -272,7 +272,7 @@ impl ResponseSender {
         self.outstanding = outstanding;
         // All ready bytes are in memory and leased. So a response up to about a first share is read to its end at once,
         // and frees its origin's connection.
-        self.lease.trust_window(self.window.earned_window());
+        self.lease.window = self.window.earned_window();
         if self.window.is_ordered() {
             return self.poll_send_turn(outstanding, ready as u64).map(Ok);
         }
@@ -348,7 +348,7 @@ impl ResponseSender {
             self.outstanding = self.unacknowledged_bytes().await?;
             if clock.elapsed() >= tick {
                 pause.get_or_insert_with(|| self.paused_streams.begin_pause());
-                self.lease.shrink_to_train(self.sent, self.outstanding.saturating_add(self.queued_bytes));
+                self.lease.cut_unused(self.sent, self.outstanding.saturating_add(self.queued_bytes), TRAIN);
             }
             waited = if self.outstanding < before { Duration::ZERO } else { waited + nap };
             before = self.outstanding;
@@ -413,7 +413,7 @@ impl ResponseSender {
         // Pending means that the buffer is full, so that nothing is unused.
         if let Poll::Ready(Ok(available)) = self.stream.poll_send_ready(cx) {
             let outstanding = self.buffer.saturating_sub(available as u64);
-            self.lease.release_unused(self.sent, outstanding.saturating_add(self.queued_bytes));
+            self.lease.cut_unused(self.sent, outstanding.saturating_add(self.queued_bytes), 0);
         }
     }
 

@@ -104,7 +104,7 @@ impl<H: 'static> TcpConnection<H> {
         holder.set_client_address(client.address);
         holder.mark_ready();
         let connection = Rc::new(Self {
-            client: Rc::new(Client { connection: holder.connection_number(), ..client }),
+            client: Rc::new(Client { connection: holder.id, ..client }),
             admitted,
             budget,
             account: OnceCell::new(),

@@ -145,7 +145,7 @@ impl<H> TcpWorker<H> {
             // one whose client sends nothing.
             self.metrics.limit_client_descriptors.increment();
             if !holders.has_leaving_connection(*pool) {
-                holders.evict_for_newcomer(*pool, &ClientSource::new(network, holder.connection_number()));
+                holders.evict_for_newcomer(*pool, &ClientSource::new(network, holder.id));
             }
             return None;
         };

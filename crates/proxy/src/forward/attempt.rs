@@ -213,7 +213,7 @@ impl<'a> Attempts<'a> {
         if let WaitOutcome::Response(response) = &outcome
             && authentication::binds_connection(&head.fields, response.status, &response.fields)
         {
-            connection.reserve_for_client(self.request.source.source_connection());
+            connection.reserve_for_client(self.request.source.connection);
         }
         self.note_end(&outcome, connection);
         outcome

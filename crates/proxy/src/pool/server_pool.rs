@@ -388,7 +388,7 @@ impl ServerPool {
         let slot = {
             let fair = &mut self.state.borrow_mut().fair;
             // A derived number of slots follows a reload.
-            fair.set_slot_limit(self.slot_limit());
+            fair.limit = self.slot_limit();
             fair.take_slot(source)
         };
         let turn = match slot {
@@ -402,7 +402,7 @@ impl ServerPool {
                 None => Box::pin(self.wait_for_http2_stream(turn.in_use, needs, timeouts, deadline)).await,
             };
         }
-        match self.reuse_connection(turn, needs, source.source_connection()) {
+        match self.reuse_connection(turn, needs, source.connection) {
             Ok(connection) => Ok(connection),
             Err(in_use) => Box::pin(self.connect_new(in_use, needs.proxied, timeouts, deadline)).await,
         }

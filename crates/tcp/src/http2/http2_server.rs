@@ -45,11 +45,11 @@ pub(crate) async fn serve_http2<H: Handler>(
     if window < limits.connection_receive_buffer.into() {
         metrics.limit_receive_buffer.increment();
     }
-    let grant = receive.grant_window(window, connection.admitted.entry.client_source().own_network());
+    let grant = receive.grant_window(window, connection.admitted.entry.client_source().network);
     let stream_window = u32::try_from(limits.stream_receive_window(window)).unwrap_or(u32::MAX);
-    let unread = UnreadFrames::new(window, grant.clone_account(), Arc::clone(metrics));
+    let unread = UnreadFrames::new(window, grant.account.clone(), Arc::clone(metrics));
     let window = u32::try_from(window).unwrap_or(u32::MAX).clamp(*WINDOW_RANGE.start(), *WINDOW_RANGE.end());
-    connection.account_received(grant.clone_account());
+    connection.account_received(grant.account.clone());
     let (mut frames, heads) = (FrameCounter::new(limits.max_control_frames), Rc::<Cell<_>>::default());
     if connection.has_ordered_responses() {
         let _ = connection.priorities.set(Http2Priorities::new(limits.max_streams, Arc::clone(metrics)));
@@ -76,7 +76,7 @@ pub(crate) async fn serve_http2<H: Handler>(
     let counted = FrameLimitStream {
         stream,
         frames,
-        account: grant.clone_account(),
+        account: grant.account.clone(),
         heads: Rc::clone(&heads),
         small_frames: Throttle::new(limits.max_small_frames),
         pause: DeadlineTimer::default(),
@@ -118,7 +118,7 @@ pub(crate) async fn serve_http2<H: Handler>(
     let fields = Rc::<Cell<u64>>::default();
     let unchecked = Rc::clone(&fields);
     connection.admitted.entry.add_memory_counter(move || unchecked.get().saturating_mul(FIELD_MEMORY));
-    let (account, tasks) = (grant.clone_account(), Rc::default());
+    let (account, tasks) = (grant.account.clone(), Rc::default());
     let mut accepting = Http2StreamAcceptor { h2, heads, fields, account, unread, tasks };
     let mut was_told = connection.lifecycle.is_going_away();
     if was_told {

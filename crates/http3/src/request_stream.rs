@@ -49,7 +49,7 @@ pub(super) async fn serve_request<H: Handler>(
     let client = connection.current_client();
     let recording = front.records.begin_record(|| Rc::clone(&client));
     let _cut = ClosedRequestRecorder(&connection, &recording);
-    let record = recording.shared_record();
+    let record = &recording.0;
     let (receive, send) = stream.split();
     let outcome = RequestOutcome::new();
     let terms = connection.worker.current_terms();

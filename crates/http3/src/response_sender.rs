@@ -145,7 +145,7 @@ impl ResponseSender {
             let before = self.sent;
             while let Some(mut piece) = self.next_queued_piece(&mut permitted) {
                 let accepted = poll_fn(|cx| self.stream.poll_send(&mut piece, cx));
-                timers::timeout(self.minimum_rate.idle_timeout(), accepted)
+                timers::timeout(self.minimum_rate.idle_timeout, accepted)
                     .await
                     .map_err(|_| StreamSendError::TimedOut)?
                     .map_err(|_| StreamSendError::Stopped)?;
@@ -230,7 +230,7 @@ impl ResponseSender {
         if self.lease.denied {
             self.metrics.shared.limit_send_buffer.increment();
         }
-        let tick = STALL_CHECK_INTERVAL.min(self.minimum_rate.idle_timeout());
+        let tick = STALL_CHECK_INTERVAL.min(self.minimum_rate.idle_timeout);
         let mut waited = Duration::ZERO;
         let mut before = u64::MAX;
         loop {
@@ -243,7 +243,7 @@ impl ResponseSender {
             let moves = self.outstanding < before || self.outstanding == 0;
             waited = if moves { Duration::ZERO } else { waited + tick };
             before = self.outstanding;
-            if waited >= self.minimum_rate.idle_timeout() {
+            if waited >= self.minimum_rate.idle_timeout {
                 return Err(StreamSendError::TimedOut);
             }
         }
@@ -326,7 +326,7 @@ impl ResponseSender {
             return Ok(room);
         }
         let clock = Instant::now();
-        let tick = self.paused_streams.delay.min(self.minimum_rate.idle_timeout());
+        let tick = self.paused_streams.delay.min(self.minimum_rate.idle_timeout);
         let mut waited = Duration::ZERO;
         let mut before = u64::MAX;
         let mut pause = None;
@@ -352,7 +352,7 @@ impl ResponseSender {
             }
             waited = if self.outstanding < before { Duration::ZERO } else { waited + nap };
             before = self.outstanding;
-            if waited >= self.minimum_rate.idle_timeout() {
+            if waited >= self.minimum_rate.idle_timeout {
                 return Err(StreamSendError::TimedOut);
             }
         }
@@ -372,7 +372,7 @@ impl ResponseSender {
 
     /// Returns the number of unacknowledged bytes in QUIC's buffer.
     async fn unacknowledged_bytes(&mut self) -> Result<u64, StreamSendError> {
-        let available = timers::timeout(self.minimum_rate.idle_timeout(), poll_fn(|cx| self.poll_available(cx)))
+        let available = timers::timeout(self.minimum_rate.idle_timeout, poll_fn(|cx| self.poll_available(cx)))
             .await
             .map_err(|_| StreamSendError::TimedOut)?
             .map_err(|_| StreamSendError::Stopped)?;
@@ -431,7 +431,7 @@ impl ResponseSender {
         if self.lease.held_bytes() > TRAIN {
             self.release_unused_lease(&mut Context::from_waker(Waker::noop()));
         }
-        let timeout = final_ack_timeout(self.minimum_rate.idle_timeout(), self.lease.held_bytes());
+        let timeout = final_ack_timeout(self.minimum_rate.idle_timeout, self.lease.held_bytes());
         let end = StreamEnd { sender: self, recording };
         let ended = poll_fn(|cx| end.sender.poll_stream_end(cx));
         timers::timeout(timeout, ended).await.map_err(|_| StreamSendError::TimedOut)?
@@ -451,7 +451,7 @@ impl ResponseSender {
         if self.sent == 0 && self.queued_bytes == 0 {
             return;
         }
-        let timeout = RESET_ACK_TIMEOUT.min(self.minimum_rate.idle_timeout());
+        let timeout = RESET_ACK_TIMEOUT.min(self.minimum_rate.idle_timeout);
         let acknowledged = poll_fn(|cx| {
             if self.try_flush(cx).is_err() {
                 return Poll::Ready(());

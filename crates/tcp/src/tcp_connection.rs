@@ -334,7 +334,7 @@ impl<H> ActiveRequest<H> {
     }
 
     pub(super) fn request_record(&self) -> &RequestRecord {
-        self.recording.shared_record()
+        &self.recording.0
     }
 
     /// Whether the kernel accepts nothing more over HTTP/1.1. Over HTTP/2 each piece reports its write.

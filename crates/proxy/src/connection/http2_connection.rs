@@ -137,7 +137,7 @@ impl Http2Connection {
         if let Some(failure) = connection.failure.take() {
             return Err(ConnectFailure { error: failure.error, reason: Some(failure.to_string()) });
         }
-        let reason = connection.state.borrow().server_fault().map(|fault| fault.to_string());
+        let reason = connection.state.borrow().fault.map(|fault| fault.to_string());
         Err(ConnectFailure { error: Error::Connect, reason })
     }
 
@@ -148,7 +148,7 @@ impl Http2Connection {
 
     /// Number of requests in flight.
     pub(crate) fn open_streams(&self) -> u32 {
-        self.state.borrow().open_stream_count()
+        self.state.borrow().open_streams
     }
 
     /// Most requests at a time that the server allows.
@@ -158,7 +158,7 @@ impl Http2Connection {
 
     /// Bytes of request bodies that the server accepts at this moment.
     pub(crate) fn send_window(&self) -> i64 {
-        self.state.borrow().connection_send_window()
+        self.state.borrow().send_window
     }
 
     /// Time since which the connection has no request; `None` while it has one.
@@ -174,7 +174,7 @@ impl Http2Connection {
     }
 
     pub(crate) fn is_retired(&self) -> bool {
-        self.is_retired.get() || self.state.borrow().go_away().is_some()
+        self.is_retired.get() || self.state.borrow().go_away.is_some()
     }
 
     /// Wakes the task that writes.
@@ -278,9 +278,9 @@ impl Http2Connection {
                     self.interval_ends.set(now + FLOOD_INTERVAL);
                     state.begin_interval();
                 }
-                let before = state.go_away();
+                let before = state.go_away;
                 let received = state.receive(buf.filled());
-                let go_away = state.go_away().filter(|_| before.is_none());
+                let go_away = state.go_away.filter(|_| before.is_none());
                 drop(state);
                 if let Some(go_away) = go_away {
                     self.metrics.origin_goaways.increment();

@@ -44,8 +44,6 @@ impl IdLayout {
         Self(server_id.map(ServerId::id_shape))
     }
 
-    /// Layout of IDs whose parts have the lengths of `shape`, or without a server ID.
-
     /// Bytes of every ID.
     pub fn id_len(&self) -> usize {
         self.0.map_or(UNROUTABLE_LEN, |shape| shape.id_len())

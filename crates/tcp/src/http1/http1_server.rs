@@ -163,7 +163,7 @@ impl<H: Handler> Http1Server<H> {
     ) -> http::Response<TcpResponseBody<H>> {
         parts.headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
         // The name of a protocol in the configuration is a token.
-        if let Ok(protocol) = HeaderValue::from_str(handoff.tunnel.upgrade_protocol()) {
+        if let Ok(protocol) = HeaderValue::from_str(&handoff.tunnel.protocol) {
             parts.headers.insert(header::UPGRADE, protocol);
         }
         // The guard is not notified of the response: the bytes that follow belong to the tunnel.

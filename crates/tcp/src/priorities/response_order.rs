@@ -193,7 +193,7 @@ impl ResponseOrder {
             let next = {
                 let mut order = self.order.borrow_mut();
                 let next = order.next_turn(self.free_room(), self.horizon.get(), Instant::now);
-                self.held.set(order.waiting_streams());
+                self.held.set(order.waiting);
                 next
             };
             match next {
@@ -218,7 +218,7 @@ impl ResponseOrder {
         let removed = {
             let mut order = self.order.borrow_mut();
             let removed = order.remove_stream(id);
-            self.held.set(order.waiting_streams());
+            self.held.set(order.waiting);
             removed
         };
         drop(removed);
@@ -260,7 +260,7 @@ impl ResponseTurn {
         {
             let mut waiting = order.order.borrow_mut();
             waiting.wait_for_turn(state.id, ready, Instant::now);
-            order.held.set(waiting.waiting_streams());
+            order.held.set(waiting.waiting);
         }
         if is_next {
             order.grant_room(Some(state));
@@ -288,7 +288,7 @@ impl ResponseTurn {
         {
             let mut waiting = order.order.borrow_mut();
             waiting.stop_waiting(state.id);
-            order.held.set(waiting.waiting_streams());
+            order.held.set(waiting.waiting);
         }
         order.reserved.update(|reserved| reserved.saturating_sub(state.granted.take()));
         // The connection's task may not run, so that room is granted here.

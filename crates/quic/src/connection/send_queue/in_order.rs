@@ -140,7 +140,7 @@ impl SendQueue {
         {
             let mut order = order.lock();
             order.wait_for_turn(id, ready, Instant::now);
-            self.held.set(order.waiting_streams() as u64);
+            self.held.set(order.waiting as u64);
         }
         self.grant_order_room(Some(state));
         match self.take_granted(state, ready) {
@@ -174,7 +174,7 @@ impl SendQueue {
         {
             let mut order = order.lock();
             order.stop_waiting(id);
-            self.held.set(order.waiting_streams() as u64);
+            self.held.set(order.waiting as u64);
         }
         let granted = stream.granted.take_value();
         self.reserved.subtract_saturating(granted);
@@ -192,7 +192,7 @@ impl SendQueue {
             let removed = {
                 let mut order = order.lock();
                 let removed = order.remove_stream(id);
-                self.held.set(order.waiting_streams() as u64);
+                self.held.set(order.waiting as u64);
                 removed
             };
             drop(removed);
@@ -276,7 +276,7 @@ impl SendQueue {
             let next = {
                 let mut order = order.lock();
                 let next = order.next_turn(self.free_horizon(), horizon, Instant::now);
-                self.held.set(order.waiting_streams() as u64);
+                self.held.set(order.waiting as u64);
                 next
             };
             match next {

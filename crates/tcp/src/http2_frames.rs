@@ -173,8 +173,8 @@ pub struct FrameCounter {
     pub small: u32,
     /// Requests that have begun and whose first DATA frame has not come: that of a short message is no flood.
     first_frames: u32,
-    /// Streams with short DATA frames that the reader has not taken, and the memory that h2 needs for these frames beside
-    /// their payload, in bytes.
+    /// Streams with short DATA frames that the reader has not taken, and the memory that h2 needs for these frames
+    /// beside their payload, in bytes.
     pub overheads: Vec<(u32, u64)>,
     /// Payload bytes of DATA frames that the reader has not taken, as flow control counts them (RFC 9113 §6.9.1).
     pub data: u64,

@@ -75,7 +75,7 @@ pub struct ClientConnection {
     receive_window: i64,
     /// The server's last GOAWAY, or litequic's own.
     pub go_away: Option<GoAway>,
-    /// Why the connection has ended, if it has.
+    /// Fault that ended the connection, if any did.
     pub fault: Option<ConnectionFault>,
     frame: FrameState,
     /// Encoded header section whose END_HEADERS is awaited.

@@ -3,8 +3,8 @@
 use crate::error_code::ErrorCode;
 use litequic_exchange::field_compression::add_continuation;
 
-/// Set Dynamic Table Capacity 0, the only valid instruction for litequic's dynamic table, which has no capacity. Any other
-/// capacity is above the limit, no insertion fits in, and there is nothing to duplicate.
+/// Set Dynamic Table Capacity 0, the only valid instruction for litequic's dynamic table, which has no capacity. Any
+/// other capacity is above the limit, no insertion fits in, and there is nothing to duplicate.
 const SET_CAPACITY_0: u8 = 0x20;
 
 /// Checks the next bytes of the peer's encoder stream.

@@ -102,9 +102,9 @@ impl ClientTime {
     }
 
     /// The reason to preempt an upload or a download for `taker`: the time that `rest` bytes take at the client's rate,
-    /// if litequic waits for the client now, and the rate is known (`later` than usual). A body of unknown length never ends if it is slow,
-    /// for a client could choose its rate so that it seems to end soon; the rest of another one is taken to be as long
-    /// as what was moved.
+    /// if litequic waits for the client now, and the rate is known (`later` than usual). A body of unknown length never
+    /// ends if it is slow, for a client could choose its rate so that it seems to end soon; the rest of another one is
+    /// taken to be as long as what was moved.
     pub(crate) fn slow_reason(
         self,
         direction: BodyDirection,

@@ -32,7 +32,7 @@ use tokio::time::Instant;
 /// A request to be forwarded, with its context.
 pub(crate) struct ForwardedRequest<'a> {
     pub(crate) head: &'a Head,
-    /// The request's body, if it has one.
+    /// Body of the request; `None` without one.
     pub(crate) upload: Option<Rc<Upload>>,
     pub(crate) client: &'a Client,
     /// Client by whose share of the pools the request is served.

@@ -34,7 +34,8 @@ pub(super) const ROTATION_SHIFT: u8 = 5;
 /// Bytes of generation and worker.
 pub(super) const ISSUER_LEN: usize = 2;
 
-/// Layout of connection IDs by the lengths of their parts, or without a server ID; the same for all workers of a process, and for all processes that share a port.
+/// Layout of connection IDs by the lengths of their parts, or without a server ID; the same for all workers of a
+/// process, and for all processes that share a port.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct IdLayout(pub Option<ServerIdShape>);
 

@@ -61,8 +61,8 @@ pub struct Secrets {
     pub tickets: hkdf::Prk,
     /// Key of the cookies that keep a client on one server of an origin.
     pub cookies: [u8; LEN],
-    /// Random secret of all keys, the argument of [`Secrets::from_predecessor`] for a process that takes over; `None` if
-    /// the secret is in a file.
+    /// Random secret of all keys, the argument of [`Secrets::from_predecessor`] for a process that takes over; `None`
+    /// if the secret is in a file.
     pub random: Option<[u8; LEN]>,
     /// Users other than the file's owner and group may read the secret.
     pub exposed: bool,

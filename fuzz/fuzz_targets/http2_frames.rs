@@ -12,9 +12,9 @@ fuzz_target!(|input: (u8, &[u8])| {
     let (piece, bytes) = input;
     let now = Instant::now();
     let read = |piece: usize| {
-        let mut frames = FrameCounter::new(1).with_priorities();
+        let mut frames = FrameCounter { updates: Some(Vec::new()), ..FrameCounter::new(1) };
         let read = bytes.chunks(piece.max(1)).try_for_each(|piece| frames.count_received_frames(piece, now));
-        (read, frames.take_priorities(), frames.take_small_frames())
+        (read, frames.updates, frames.small)
     };
     let (whole, updates, small) = read(bytes.len());
     let (expected, expected_small) = expected(bytes);

@@ -76,7 +76,7 @@ fn read(server: &[u8], piece: usize) -> String {
     }
     let received = rest.chunks(piece.max(1)).try_for_each(|piece| client.connection.receive(piece));
     client.finish();
-    format!("{received:?} {:?} {:?} {:?}", client.connection.go_away(), client.seen, client.written)
+    format!("{received:?} {:?} {:?} {:?}", client.connection.go_away, client.seen, client.written)
 }
 
 struct Client {
@@ -174,9 +174,9 @@ impl Client {
                 self.read_content(id, 0);
             }
         }
-        assert!(self.connection.open_stream_count() as usize <= self.streams.len());
+        assert!(self.connection.open_streams as usize <= self.streams.len());
         self.connection.on_closed();
-        assert_eq!(self.connection.open_stream_count(), 0);
+        assert_eq!(self.connection.open_streams, 0);
         for id in std::mem::take(&mut self.streams) {
             assert!(!self.connection.remove_stream(id));
         }

@@ -184,6 +184,6 @@ fn server_tls() -> &'static ServerTls {
     static TLS: OnceLock<ServerTls> = OnceLock::new();
     TLS.get_or_init(|| {
         let secrets = Secrets::from_random().expect("random bytes");
-        ServerTls::new(tls::server_config(certificates(), false, secrets.ticket_secret()).expect("a configuration"))
+        ServerTls::new(tls::server_config(certificates(), false, &secrets.tickets).expect("a configuration"))
     })
 }

@@ -56,15 +56,15 @@ fuzz_target!(|bytes: &[u8]| {
 fn add(fields: &mut DecodedFields, line: &[u8]) {
     let at = line.iter().position(|byte| *byte == b'=').unwrap_or(line.len());
     let (name, value) = line.split_at(at);
-    let (value, begin) = (value.get(1..).unwrap_or_default(), fields.text_buffer().len());
+    let (value, begin) = (value.get(1..).unwrap_or_default(), fields.text.len());
     match NameId::from_lower_case(name) {
         NameId::OTHER => {
-            fields.text_buffer().extend_from_slice(&[name, value].concat());
-            fields.end_other_line(begin, name.len());
+            fields.text.extend_from_slice(&[name, value].concat());
+            fields.push_decoded_line(NameId::OTHER, begin, name.len());
         }
         id => {
-            fields.text_buffer().extend_from_slice(value);
-            fields.end_line(id, begin);
+            fields.text.extend_from_slice(value);
+            fields.push_decoded_line(id, begin, 0);
         }
     }
 }

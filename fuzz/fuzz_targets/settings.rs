@@ -11,7 +11,7 @@ use litequic_http3::{
 fuzz_target!(|bytes: &[u8]| {
     let Ok(settings) = Settings::decode_settings(bytes) else { return };
     let mut out = BytesMut::new();
-    settings.encode_settings(Some(bytes.len() as u64), &mut out);
+    settings.encode_settings(&mut out);
     let mut frame: Bytes = out.freeze();
     let read = ControlStream::new(PeerRole::Client).read_control_frame(&mut frame);
     assert_eq!(read, Ok(Some(ControlFrame::Settings(settings))));

@@ -239,7 +239,7 @@ fn server_tls() -> &'static TcpTls {
     static TLS: OnceLock<TcpTls> = OnceLock::new();
     TLS.get_or_init(|| {
         let secrets = Secrets::from_random().expect("random bytes");
-        let tls = TcpTls::new(certificates(), false, secrets.ticket_secret(), |_| CertificateRequest::None);
+        let tls = TcpTls::new(certificates(), false, &secrets.tickets, |_| CertificateRequest::None);
         tls.expect("a configuration")
     })
 }

@@ -325,8 +325,8 @@ fn check_secret_file(config: &Config, findings: &mut FaultCollector) {
     let Some(path) = &config.listen.secret_file else { return };
     match own_replica(config) {
         None => findings.add_fault("listen.secret_file", NO_REPLICA),
-        Some(replica) if DEFAULT_HOST_NAMES.contains(&replica.replica_name()) => {
-            let name = replica.replica_name();
+        Some(replica) if DEFAULT_HOST_NAMES.contains(&replica.0.as_str()) => {
+            let name = &replica.0;
             let problem = format!(
                 "replica {name:?}: another host may have this name too, and could reset clients' connections; set listen.replica"
             );
@@ -338,7 +338,7 @@ fn check_secret_file(config: &Config, findings: &mut FaultCollector) {
         return;
     }
     match Secrets::from_secret_file(path) {
-        Ok(secrets) if secrets.is_file_exposed() => {
+        Ok(secrets) if secrets.exposed => {
             let problem = "the file is readable by others: a reader can impersonate this server to clients that \
                            resume, and reset connections";
             findings.add_warning("listen.secret_file", problem);

@@ -78,7 +78,7 @@ impl Mailbox {
                     let _ = answer.send(accounts.close_connections(worker, selection, at_once).await);
                 }
                 WorkerRequest::Log { order, answer } => {
-                    if order.is_for_next() {
+                    if order.next {
                         endpoints.iter().for_each(|endpoint| endpoint.log_next_connection(&order, worker));
                     } else {
                         let log = |open: &dyn OpenConnection| {

@@ -44,7 +44,7 @@ pub(super) async fn watch_memory(in_force: ActiveState, gauge: MemoryGauge, watc
                 }
             };
             failed = false;
-            let last = ladder.step_in_force();
+            let last = ladder.0;
             let step = ladder.update_step(reading);
             gauge.publish_pressure(step, reading.unwrap_or_default());
             let MemoryReading { used, limit } = reading.unwrap_or_default();

@@ -85,9 +85,9 @@ impl ActiveState {
     /// `beginning`.
     pub(super) fn new(config: &Config, parts: ActiveStateParts, beginning: &mut InheritedState) -> Self {
         let ActiveStateParts { files, shared, resolver, issued, acme, access, traces, metrics } = parts;
-        let routing = Routing::compile_after(config, files, None);
-        let routing = routing.with_cookie_key(CookieKey::new(beginning.secrets.cookie_key()));
-        let routing = routing.with_shared_capacity(Arc::clone(&shared.capacity));
+        let mut routing = Routing::compile_after(config, files, None);
+        routing.cookie_key = CookieKey::new(&beginning.secrets.cookies);
+        routing.capacity = Arc::clone(&shared.capacity);
         let maintenance = mem::take(&mut beginning.maintenance);
         let routing = if maintenance.is_empty() { routing } else { routing.with_maintenance(config, maintenance) };
         let http3 = Arc::new(Http3Switch::new(config, beginning.http3));
@@ -137,9 +137,9 @@ impl ActiveState {
     pub(super) fn switch_maintenance(&self, order: &admin::MaintenanceOrder) -> Result<String, String> {
         let replacing = self.replacing.lock();
         let (config, routing) = (self.config.load_full(), self.routing.load_full());
-        let mut maintenance = routing.maintenance().clone();
+        let mut maintenance = routing.maintenance.clone();
         let target = order.route.clone().map_or(MaintenanceTarget::All, MaintenanceTarget::Route);
-        let names = routing.route_names();
+        let names = &routing.names;
         let switched = match order.on {
             true => maintenance.switch_on(target, order.retry_after, &config.routes, names),
             false => maintenance.switch_off(target),
@@ -301,9 +301,9 @@ impl ActiveState {
         let mut changes = renewed_certificates(&now, &self.resolver.current_store(), next, certificates);
         let key = |path: &PathBuf| if Pages::is_fixed_body(next, path) { "respond.body_file" } else { "error_pages" };
         let page = |path: &PathBuf| ConfigChange { key: key(path).into(), what: format!("{} renewed", path.display()) };
-        changes.extend(files.pages.changed_files(routing.compiled_pages()).map(page));
-        changes.extend(users::renewed_users(routing.route_users(), &files.users));
-        changes.extend(origin_tls::renewed_origin_tls(&now, routing.origin_tls(), next, &files.tls));
+        changes.extend(files.pages.changed_files(&routing.files.pages).map(page));
+        changes.extend(users::renewed_users(&routing.files.users, &files.users));
+        changes.extend(origin_tls::renewed_origin_tls(&now, &routing.files.tls, next, &files.tls));
         if now.traces == next.traces && self.traces.has_other_collector_tls(collector) {
             changes
                 .push(ConfigChange { key: collector_tls::TRACES_CA_KEY.into(), what: "certificates renewed".into() });

@@ -33,13 +33,13 @@ impl Renewal {
             store.client_authorities().cloned()
         });
         let certificates = certificates.with_authorities(authorities);
-        let tls = origin_tls::renew_origin_tls(config, routing.origin_tls(), &mut kept);
+        let tls = origin_tls::renew_origin_tls(config, &routing.files.tls, &mut kept);
         let collector = collector_tls::read_collector_tls(config).unwrap_or_else(|faults| {
             kept.extend(faults.iter().map(|(key, problem)| format!("{key}: {problem}")));
             collector
         });
-        let users = users::renew_users(config, routing.route_users(), &mut kept);
-        let routing = RoutingFiles { pages: routing.compiled_pages().reload_pages(config), tls, users };
+        let users = users::renew_users(config, &routing.files.users, &mut kept);
+        let routing = RoutingFiles { pages: routing.files.pages.reload_pages(config), tls, users };
         Self { certificates, routing, collector, failures: kept }
     }
 }

@@ -11,11 +11,13 @@ use litequic_quic::{Replica, Secrets, ServerIdKey};
 /// [`StartError::Secret`], [`StartError::NoReplica`] or [`StartError::Random`].
 pub(super) fn load_secrets(config: &Config) -> Result<Secrets, StartError> {
     let replica = own_replica(config);
-    match &config.listen.secret_file {
-        Some(path) => Ok(Secrets::from_secret_file(path)?.with_replica(replica.ok_or(StartError::NoReplica)?)),
+    let (mut secrets, replica) = match &config.listen.secret_file {
+        Some(path) => (Secrets::from_secret_file(path)?, replica.ok_or(StartError::NoReplica)?),
         // A random secret is shared with no other process.
-        None => Ok(Secrets::from_random().map_err(|_| StartError::Random)?.with_replica(replica.unwrap_or_default())),
-    }
+        None => (Secrets::from_random().map_err(|_| StartError::Random)?, replica.unwrap_or_default()),
+    };
+    secrets.replica = replica;
+    Ok(secrets)
 }
 
 /// Key by which load balancers decrypt connection IDs, if there is one.

@@ -117,7 +117,7 @@ impl<'c> PreparedStart<'c> {
         let in_force = ActiveState::new(config, parts, &mut beginning);
         let routing = Arc::clone(&in_force.routing);
         let policy = move |server_name: Option<&str>| routing.load().certificate_request(server_name);
-        let tickets = beginning.secrets.ticket_secret();
+        let tickets = &beginning.secrets.tickets;
         let tcp_tls = TcpTls::new(Arc::clone(&resolver), options.key_log, tickets, policy.clone())?;
         let asking = CertificateRequester::new(Arc::clone(&resolver), options.key_log, policy)?;
         let tls = ServerTls::new(tls::server_config(Arc::clone(&resolver), options.key_log, tickets)?);

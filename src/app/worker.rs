@@ -524,7 +524,7 @@ impl TcpServers<'_> {
         let known = Rc::new(move |_: &Client, host: &str| certificates.has_name(host) || validated.has_host(host));
         let validation: Box<tcp::HttpValidation> =
             Box::new(move |host, path| Some(Box::pin(answers.http01_response(host, path)?) as tcp::DeferredValue<_>));
-        let redirect = tcp::RedirectListener::new(https, Arc::clone(&context.metrics.tcp)).with_validation(validation);
+        let redirect = tcp::RedirectListener { port: https, metrics: Arc::clone(&context.metrics.tcp), validation };
         let front = context.tcp_worker(ConnectionPool::Plain, known, Rc::new(redirect));
         for listener in redirects {
             self.spawn_when_ready(tcp::serve_plain(listener, Rc::clone(&front)));
@@ -653,7 +653,7 @@ mod tests {
         let origin = "http://origin".parse().unwrap();
         let config = Config::with_defaults(([127, 0, 0, 1], 0).into(), origin, "".into(), "".into()).into_live();
         let secrets = Secrets::from_random().unwrap();
-        let tls = ServerTls::new(tls::server_config(resolver, false, secrets.ticket_secret()).unwrap());
+        let tls = ServerTls::new(tls::server_config(resolver, false, &secrets.tickets).unwrap());
         EndpointParts::for_one_worker(config, tls).unwrap()
     }
 

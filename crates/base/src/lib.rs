@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod connect_host;
+pub mod free_list;
 pub mod group_digits;
 pub mod half_sip_hash;
 pub mod lifecycle;

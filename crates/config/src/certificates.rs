@@ -45,9 +45,10 @@ keys! {
 
 named_enum! {
     /// Whether clients present certificates: `client_certificates.verify`.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
     pub enum VerifyMode {
         /// No certificate is requested.
+        #[default]
         None = "none",
         /// A certificate is requested but not required; an invalid one is rejected.
         Optional = "optional",

@@ -13,27 +13,17 @@ use tokio::time::Instant;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MinimumRate {
     /// Longest wait without any progress.
-    idle_timeout: Duration,
+    pub idle_timeout: Duration,
     /// Average bytes a second over the time of waiting; 0 for no minimum.
-    rate: u64,
+    pub rate: u64,
     /// Time granted beyond the minimum rate.
-    grace: Duration,
+    pub grace: Duration,
 }
 
 impl MinimumRate {
-    /// Requires at least `rate` bytes a second (0 for none) after `grace`, and progress within each `idle`.
-    pub fn new(idle: Duration, rate: u64, grace: Duration) -> Self {
-        Self { idle_timeout: idle, rate, grace }
-    }
-
     /// Requires progress within each `idle`, at any rate.
     pub fn without_rate(idle: Duration) -> Self {
-        Self::new(idle, 0, Duration::ZERO)
-    }
-
-    /// Returns the longest wait without progress.
-    pub fn idle_timeout(&self) -> Duration {
-        self.idle_timeout
+        Self { idle_timeout: idle, rate: 0, grace: Duration::ZERO }
     }
 
     /// Returns the longest total wait for a client that moves `bytes`.

@@ -5,7 +5,7 @@ use super::head::{Request, Response};
 use super::interim_channel::InterimSender;
 use super::request_record::RequestRecord;
 use http::Method;
-use std::{fmt, future::Future, rc::Rc};
+use std::{future::Future, rc::Rc};
 
 /// Whether a request with `method` rarely has a body, so that its end is not waited for.
 pub fn rarely_has_body(method: &Method) -> bool {
@@ -51,22 +51,13 @@ pub trait Handler: 'static {
 }
 
 /// The reason why an exchange ends without a response.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Abort {
     /// The request's body failed while it was forwarded: the client reset it, or it violated the protocol. The front
     /// end knows the cause.
+    #[error("the request's body failed")]
     Request,
     /// litequic failed, not the client or the origin.
+    #[error("internal error")]
     Internal,
 }
-
-impl fmt::Display for Abort {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Request => "the request's body failed",
-            Self::Internal => "internal error",
-        })
-    }
-}
-
-impl std::error::Error for Abort {}

@@ -2,6 +2,7 @@
 
 use super::fields::Fields;
 use http::StatusCode;
+use litequic_base::free_list::{FreeList, keep_free, take_free};
 use std::{
     cell::RefCell,
     collections::VecDeque,
@@ -31,11 +32,8 @@ struct InterimChannel {
 
 thread_local! {
     /// Channels of earlier requests, for reuse.
-    static FREE_CHANNELS: RefCell<Vec<Rc<RefCell<InterimChannel>>>> = const { RefCell::new(Vec::new()) };
+    static FREE_CHANNELS: FreeList<Rc<RefCell<InterimChannel>>> = const { RefCell::new(Vec::new()) };
 }
-
-/// Largest number of channels kept for reuse.
-const MAX_FREE_CHANNELS: usize = 128;
 
 /// Keeps the channel for another request, unless the handler still has its end.
 impl Drop for InterimReceiver {
@@ -44,20 +42,14 @@ impl Drop for InterimReceiver {
         let state = state.get_mut();
         state.waiting.clear();
         (state.only_continue, state.waker) = (false, None);
-        // A thread that ends keeps nothing for reuse.
-        let _ = FREE_CHANNELS.try_with(|free| {
-            let mut free = free.borrow_mut();
-            if free.len() < MAX_FREE_CHANNELS {
-                free.push(Rc::clone(&self.0));
-            }
-        });
+        keep_free(&FREE_CHANNELS, Rc::clone(&self.0));
     }
 }
 
 impl InterimSender {
     /// Creates both ends of a channel.
     pub fn open_channel() -> (Self, InterimReceiver) {
-        let free = FREE_CHANNELS.try_with(|free| free.borrow_mut().pop()).ok().flatten();
+        let free = take_free(&FREE_CHANNELS);
         let state = free.unwrap_or_default();
         (Self(Some(Rc::clone(&state))), InterimReceiver(state))
     }

@@ -78,7 +78,7 @@ struct ActiveRecord {
 }
 
 /// The front end's handle of a record. When it is dropped, the receivers get the record.
-pub struct RecordGuard(RequestRecord);
+pub struct RecordGuard(pub RequestRecord);
 
 /// Propagation of a request's trace context to its origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -366,11 +366,6 @@ impl RequestRecord {
 }
 
 impl RecordGuard {
-    /// Returns the record, for all modules that serve the request.
-    pub const fn shared_record(&self) -> &RequestRecord {
-        &self.0
-    }
-
     /// Sets the end of the request. Without a call the request counts as cancelled, by the end of its connection.
     pub fn set_end(&self, end: RequestEnd) {
         self.0.update_facts(|facts| {
@@ -539,7 +534,7 @@ mod tests {
         let ends = Rc::default();
         let records = RequestRecorder::with_listener(Heard { wants: true, ends: Rc::clone(&ends) });
         let recording = records.begin_record(client);
-        let shared = recording.shared_record().clone();
+        let shared = recording.0.clone();
         recording.set_end(RequestEnd::Complete);
         drop(recording);
         shared.record_error("too late");
@@ -558,8 +553,8 @@ mod tests {
                 asked.set(1);
                 client()
             });
-            recording.shared_record().update_facts(|_| asked.set(2));
-            assert!(recording.shared_record().active_record().is_none());
+            recording.0.update_facts(|_| asked.set(2));
+            assert!(recording.0.active_record().is_none());
         }
         assert_eq!((asked.get(), ends.borrow().len()), (0, 0));
     }
@@ -623,7 +618,7 @@ mod tests {
             let start = TraceStart::Unsampled(id);
             let records = records.with_tracer(Traced { start, sampled: false, ended: Rc::clone(&ended) });
             let recording = records.begin_record(client);
-            let record = recording.shared_record();
+            let record = &recording.0;
             assert_eq!((record.active_record().is_some(), record.own_trace_id()), (wants == Some(true), Some(id)));
             assert_eq!(record.decide_propagation(), Propagation::Begun);
             let attempts = [0, 1].map(|n| record.begin_attempt(&"origin".into(), &"http://a:1".into(), n).unwrap());
@@ -646,7 +641,7 @@ mod tests {
                 ended: Rc::clone(&ended),
             });
             let recording = records.begin_record(client);
-            let record = recording.shared_record();
+            let record = &recording.0;
             record.update_facts(|facts| facts.set_request_text(RequestText::Method, b"GET"));
             assert_eq!(
                 (record.decide_propagation(), record.decide_propagation()),
@@ -682,10 +677,8 @@ mod tests {
             let records =
                 RequestRecorder::default().with_tracer(Traced { start, sampled: true, ended: Rc::clone(&ended) });
             let recording = records.begin_record(client);
-            assert_eq!(recording.shared_record().active_record().is_some(), start != TraceStart::Off);
-            recording
-                .shared_record()
-                .update_facts(|facts| facts.set_request_text(RequestText::Method, method.as_bytes()));
+            assert_eq!(recording.0.active_record().is_some(), start != TraceStart::Off);
+            recording.0.update_facts(|facts| facts.set_request_text(RequestText::Method, method.as_bytes()));
         }
         assert_eq!(ended.borrow().len(), 1);
         assert_eq!(RequestRecord::default().decide_propagation(), Propagation::Unchanged);

@@ -51,12 +51,16 @@ impl Terms {
 
     /// Returns the minimum rate of a request's body.
     pub fn minimum_upload_rate(&self) -> MinimumRate {
-        MinimumRate::new(self.timeouts.request_body, self.limits.min_rate, self.limits.rate_grace)
+        MinimumRate {
+            idle_timeout: self.timeouts.request_body,
+            rate: self.limits.min_rate,
+            grace: self.limits.rate_grace,
+        }
     }
 
     /// Returns the minimum rate at which a client reads a response.
     pub fn minimum_download_rate(&self) -> MinimumRate {
-        MinimumRate::new(self.timeouts.send, self.limits.min_rate, self.limits.rate_grace)
+        MinimumRate { idle_timeout: self.timeouts.send, rate: self.limits.min_rate, grace: self.limits.rate_grace }
     }
 }
 

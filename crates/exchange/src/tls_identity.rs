@@ -4,16 +4,7 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use litequic_base::named_enum;
 
 /// Whether a TLS handshake requests the client's certificate (RFC 8446 §4.3.2).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum CertificateRequest {
-    /// No certificate is requested.
-    #[default]
-    None,
-    /// A certificate is requested. The handshake continues without one, and fails if it is invalid.
-    Optional,
-    /// A certificate is requested. The handshake fails without one.
-    Required,
-}
+pub type CertificateRequest = litequic_config::VerifyMode;
 
 /// Identity and parameters of a client's TLS session.
 #[derive(Debug, Clone, Default)]

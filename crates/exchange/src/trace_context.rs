@@ -106,7 +106,7 @@ id! {
 
 /// Flags of a trace (`trace-flags`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct TraceFlags(u8);
+pub struct TraceFlags(pub u8);
 
 impl TraceFlags {
     const SAMPLED: u8 = 1;
@@ -125,11 +125,6 @@ impl TraceFlags {
     /// Whether the last 56 bits of the trace ID are random.
     pub const fn is_random(self) -> bool {
         self.0 & Self::RANDOM != 0
-    }
-
-    /// Returns the flags as a byte.
-    pub const fn to_byte(self) -> u8 {
-        self.0
     }
 }
 
@@ -182,7 +177,7 @@ impl Traceparent {
         // The flags come last: `write_hex` writes a digit pair for each byte alone.
         write(self.trace_id.bytes(), 3);
         write(self.parent_id.bytes(), 36);
-        write(&[self.flags.to_byte()], 53);
+        write(&[self.flags.0], 53);
         out
     }
 }

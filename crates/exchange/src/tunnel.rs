@@ -34,7 +34,8 @@ pub struct Upgrade(pub Box<[u8]>);
 /// the client's end. If it is dropped before both, the origin's connection is reset, so that bytes that were cut off do
 /// not look complete.
 pub struct Tunnel {
-    protocol: String,
+    /// Protocol to which the client upgrades.
+    pub protocol: String,
     end: Pin<Box<dyn TunnelStream>>,
     expiry: Rc<TunnelExpiry>,
     /// Counts bytes from the client.
@@ -99,11 +100,6 @@ impl Tunnel {
     #[must_use]
     pub fn with_byte_counters(self, received: &ByteCounter, sent: &ByteCounter) -> Self {
         Self { received: Some(received.clone()), sent: Some(sent.clone()), ..self }
-    }
-
-    /// Returns the name of the protocol that the tunnel carries.
-    pub fn upgrade_protocol(&self) -> &str {
-        &self.protocol
     }
 
     /// Returns the tunnel's expiry, which the front end that joins the tunnel polls.

@@ -125,7 +125,7 @@ pub fn check_field(line: &DecodedLine<'_>) -> Result<(), Malformed> {
 /// [`Malformed`]
 #[inline]
 pub fn check_connection_fields(fields: &Fields) -> Result<(), Malformed> {
-    if fields.name_set().intersects(CONNECTION_SPECIFIC) {
+    if fields.names.intersects(CONNECTION_SPECIFIC) {
         return Err(CONNECTION_FIELD);
     }
     if fields.all_values(name::TE).any(|value| !value.eq_ignore_ascii_case(b"trailers")) {

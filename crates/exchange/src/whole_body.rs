@@ -2,6 +2,7 @@
 //! in front of the body, where the HTTP/1.1 header was, so that the body is not copied again.
 
 use bytes::Bytes;
+use litequic_base::free_list::{FreeList, keep_free, take_free};
 use std::{cell::RefCell, mem};
 
 /// A short body, with room in front for a header.
@@ -16,11 +17,9 @@ pub struct WholeBody {
 const POOLED_CAPACITY: usize = 2048;
 /// A buffer for fewer bytes has exactly their size, and is not reused.
 const MIN_POOLED_LEN: usize = POOLED_CAPACITY / 4;
-/// Largest number of buffers kept for reuse.
-const MAX_FREE_BUFFERS: usize = 128;
 
 thread_local! {
-    static FREE_BUFFERS: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+    static FREE_BUFFERS: FreeList<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 /// A buffer that is reused if its capacity is [`POOLED_CAPACITY`].
@@ -31,7 +30,7 @@ impl PooledBuffer {
     /// An empty buffer for `length` bytes.
     fn with_capacity(length: usize) -> Self {
         let is_kept = (MIN_POOLED_LEN..=POOLED_CAPACITY).contains(&length);
-        let free = if is_kept { FREE_BUFFERS.try_with(|free| free.borrow_mut().pop()).ok().flatten() } else { None };
+        let free = if is_kept { take_free(&FREE_BUFFERS) } else { None };
         Self(free.unwrap_or_else(|| Vec::with_capacity(if is_kept { POOLED_CAPACITY } else { length })))
     }
 }
@@ -43,13 +42,7 @@ impl Drop for PooledBuffer {
         }
         let mut memory = mem::take(&mut self.0);
         memory.clear();
-        // A thread that ends keeps nothing for reuse.
-        let _ = FREE_BUFFERS.try_with(|free| {
-            let mut free = free.borrow_mut();
-            if free.len() < MAX_FREE_BUFFERS {
-                free.push(memory);
-            }
-        });
+        keep_free(&FREE_BUFFERS, memory);
     }
 }
 

@@ -220,7 +220,7 @@ fn encode_client_settings() -> Bytes {
     let mut out = BytesMut::new();
     StreamType::Control.encode_stream_type(&mut out);
     Settings { max_field_section_size: Some(RESPONSE_LIMITS.bytes as u64), ..Settings::default() }
-        .encode_settings(None, &mut out);
+        .encode_settings(&mut out);
     out.freeze()
 }
 

@@ -67,7 +67,14 @@ pub async fn serve_http3<H: Handler>(
     let front = &connection.worker;
 
     let (life, memory) = (&connection.lifecycle, &connection.memory);
-    let mut streams = ClientStreams::new(acceptor, &connection, &*windows, request_stream::serve_request);
+    let mut streams = ClientStreams {
+        acceptor,
+        connection: &connection,
+        windows: &*windows,
+        serve: request_stream::serve_request,
+        requests: ConnectionRequests::new(),
+        unidirectional: JoinSet::new(),
+    };
     let waker = streams.requests.connection_waker();
     let mut watch = front.watch.clone();
     let mut eviction = EvictionState::default();
@@ -95,7 +102,9 @@ pub async fn serve_http3<H: Handler>(
         if !is_woken && !has_ended {
             return Poll::Pending;
         }
-        streams.join_ended_streams(cx);
+        while let Poll::Ready(Some(ended)) = streams.unidirectional.poll_join_next(cx) {
+            propagate_panic(ended);
+        }
         connection.lingering.poll_discards(cx);
         memory.entry.set_open_requests(streams.requests.len());
         if let Poll::Ready(end) = eviction.poll_eviction_orders(cx, &connection) {
@@ -223,17 +232,7 @@ struct ClientStreams<'c, H, F> {
 /// The function that serves a request. Its future has no name: [`request_stream::serve_request`].
 type ServeRequest<H, F> = fn(BidirectionalStream, Box<dyn SendWindow>, Rc<Http3Connection<H>>) -> F;
 
-impl<'c, H: Handler, F: Future<Output = ()>> ClientStreams<'c, H, F> {
-    fn new(
-        acceptor: StreamAcceptor,
-        connection: &'c Rc<Http3Connection<H>>,
-        windows: &'c dyn Transport,
-        serve: ServeRequest<H, F>,
-    ) -> Self {
-        let (requests, unidirectional) = (ConnectionRequests::new(), JoinSet::new());
-        Self { acceptor, connection, windows, serve, requests, unidirectional }
-    }
-
+impl<H: Handler, F: Future<Output = ()>> ClientStreams<'_, H, F> {
     /// Accepts every stream that has arrived. Ready once the connection is gone.
     fn poll_accept_streams(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
@@ -262,12 +261,6 @@ impl<'c, H: Handler, F: Future<Output = ()>> ClientStreams<'c, H, F> {
         }
         let (serve, connection) = (self.serve, Rc::clone(connection));
         self.requests.begin_serving(|| serve(stream, window, connection));
-    }
-
-    fn join_ended_streams(&mut self, cx: &mut Context<'_>) {
-        while let Poll::Ready(Some(ended)) = self.unidirectional.poll_join_next(cx) {
-            propagate_panic(ended);
-        }
     }
 }
 
@@ -315,7 +308,7 @@ async fn open_control_stream<H>(connection: &Http3Connection<H>) -> Result<SendS
     StreamType::Control.encode_stream_type(&mut out);
     let max_field_section_size = Some(u64::from(connection.terms.limits.max_header_bytes));
     let enable_connect_protocol = connection.terms.has_tunnels;
-    Settings { max_field_section_size, enable_connect_protocol, ..Settings::default() }.encode_settings(None, &mut out);
+    Settings { max_field_section_size, enable_connect_protocol, ..Settings::default() }.encode_settings(&mut out);
     // An error means that the connection is gone.
     let _ = stream.send(out.freeze()).await;
     Ok(stream)

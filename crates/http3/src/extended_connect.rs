@@ -38,8 +38,8 @@ pub(super) async fn serve_tunnel<H: Handler>(
     // A tunnel has its own timeout. If the client is gone the connection ends all the same, as nothing is acknowledged.
     let _open = connection.paused_streams.begin_pause();
     // The code applies to any drop of the client's half before its end.
-    outcome.set_stop_code(ErrorCode::RequestCancelled);
-    sender.open_tunnel();
+    outcome.stop_code.set(ErrorCode::RequestCancelled);
+    sender.tunnel = true;
     let quiet = tunnel.expiry_handle();
     let (from, to) = split(tunnel);
     let pieces = ReaderStream::with_capacity(from, TUNNEL_BUFFER).map_ok(Frame::data);

@@ -17,7 +17,7 @@ pub(super) struct Http3Priorities {
     transport: Rc<dyn Transport>,
     /// s2n-quic's ID of the connection.
     connection: u64,
-    is_ordered: bool,
+    pub(super) is_ordered: bool,
     signals: RefCell<PrioritySignals>,
     max_streams: u64,
     metrics: Arc<Http3Metrics>,
@@ -88,13 +88,6 @@ impl Http3Priorities {
         let priority = field.or_priority(window.stream_priority());
         window.set_stream_priority(priority);
         record.update_facts(|facts| facts.priority = Some(priority));
-    }
-
-    /// Counts `frames` PRIORITY_UPDATE frames that were too long to be read.
-    pub(super) fn count_skipped_updates(&self, frames: u32) {
-        if self.is_ordered {
-            self.metrics.shared.priority_updates_skipped.increment_by(frames.into());
-        }
     }
 
     /// Applies a PRIORITY_UPDATE frame for the stream `id`. The client has had `accepted` requests, and the next one is

@@ -162,7 +162,7 @@ impl<H> Http3Connection<H> {
         let terms = front.current_terms();
         Self {
             alt_svc: AltSvcRenewal::new(&terms.config.listen, client.local.port(), timers::turn_time()),
-            client: RefCell::new(Rc::new(Client { connection: memory.entry.connection_number(), ..client })),
+            client: RefCell::new(Rc::new(Client { connection: memory.entry.id, ..client })),
             authority: LastAuthority::default(),
             uni: RefCell::new(UnidirectionalStreams::new(PeerRole::Client)),
             max_field_section_size: Cell::new(None),

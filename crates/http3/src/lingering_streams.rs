@@ -113,7 +113,7 @@ impl Future for DiscardFuture {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
         loop {
-            let code = this.outcome.stop_code();
+            let code = this.outcome.stop_code.get();
             if code != ErrorCode::NoError {
                 return this.stop_stream(code);
             }

@@ -2,6 +2,7 @@
 //! of the stream.
 
 use super::{error_code::ErrorCode, stream_send_error::StreamSendError};
+use litequic_base::free_list::{FreeList, keep_free, take_free};
 use std::{
     cell::{Cell, RefCell},
     rc::Rc,
@@ -57,24 +58,21 @@ pub(super) fn reset_code(failure: ResponseFailure) -> ErrorCode {
 /// The outcome that the two halves of a request share.
 #[derive(Debug)]
 pub(super) struct RequestOutcome {
-    fault: Cell<Option<RequestFault>>,
+    pub(super) fault: Cell<Option<RequestFault>>,
     /// Code for STOP_SENDING if the rest of the request is not read. H3_NO_ERROR as long as there is no fault (RFC 9114
     /// §4.1.1).
-    stop_code: Cell<ErrorCode>,
+    pub(super) stop_code: Cell<ErrorCode>,
 }
 
 thread_local! {
     /// Outcomes of earlier requests, for reuse.
-    static FREE_OUTCOMES: RefCell<Vec<Rc<RequestOutcome>>> = const { RefCell::new(Vec::new()) };
+    static FREE_OUTCOMES: FreeList<Rc<RequestOutcome>> = const { RefCell::new(Vec::new()) };
 }
-
-/// Largest number of outcomes kept for reuse.
-const MAX_FREE_OUTCOMES: usize = 128;
 
 impl RequestOutcome {
     pub(super) fn new() -> Rc<Self> {
         let new = || Rc::new(Self { fault: Cell::new(None), stop_code: Cell::new(ErrorCode::NoError) });
-        FREE_OUTCOMES.with_borrow_mut(Vec::pop).unwrap_or_else(new)
+        take_free(&FREE_OUTCOMES).unwrap_or_else(new)
     }
 
     /// Keeps the outcome for another request, unless the request is still read.
@@ -84,15 +82,7 @@ impl RequestOutcome {
         }
         self.fault.set(None);
         self.stop_code.set(ErrorCode::NoError);
-        FREE_OUTCOMES.with_borrow_mut(|free| {
-            if free.len() < MAX_FREE_OUTCOMES {
-                free.push(self);
-            }
-        });
-    }
-
-    pub(super) fn first_fault(&self) -> Option<RequestFault> {
-        self.fault.get()
+        keep_free(&FREE_OUTCOMES, self);
     }
 
     /// Sets the fault, unless there is one already.
@@ -103,13 +93,5 @@ impl RequestOutcome {
                 self.stop_code.set(code);
             }
         }
-    }
-
-    pub(super) fn set_stop_code(&self, code: ErrorCode) {
-        self.stop_code.set(code);
-    }
-
-    pub(super) fn stop_code(&self) -> ErrorCode {
-        self.stop_code.get()
     }
 }

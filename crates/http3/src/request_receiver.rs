@@ -2,8 +2,9 @@
 
 use super::{
     error_code::{ErrorCode, to_application_error},
-    frame::{MessagePart, MessageStream},
+    frame::{MessagePart, MessageStream, PeerRole},
     http3_lifecycle::Http3Lifecycle,
+    http3_worker::Http3Connection,
     lingering_streams::LingeringStreams,
     message,
     qpack::{self, DecodeError, FieldLimits},
@@ -41,7 +42,7 @@ const MAX_JOINED: usize = 16 * 1024;
 pub(super) struct RequestReceiver {
     /// `None` once the reader is dropped.
     stream: Option<ReceiveStream>,
-    message: MessageStream,
+    pub(super) message: MessageStream,
     /// The chunk taken from QUIC. At first one at a time is taken: a request may wait long for a connection to its
     /// origin, and a chunk that is held counts as read.
     chunk: Bytes,
@@ -64,18 +65,15 @@ pub(super) struct RequestReceiver {
 const _: () = assert!(size_of::<RequestReceiver>() <= 368);
 
 impl RequestReceiver {
-    pub(super) fn new(
+    pub(super) fn new<H>(
         stream: ReceiveStream,
-        message: MessageStream,
+        max_header_bytes: u32,
         outcome: Rc<RequestOutcome>,
-        life: Rc<Http3Lifecycle>,
-        lingering: Rc<LingeringStreams>,
-        taken: UploadDetector,
-        motion: TrafficCounter,
+        connection: &Http3Connection<H>,
     ) -> Self {
         Self {
             stream: Some(stream),
-            message,
+            message: MessageStream::new(PeerRole::Client, max_header_bytes as usize),
             chunk: Bytes::new(),
             chunks: None,
             at: CHUNKS_PER_READ,
@@ -83,10 +81,10 @@ impl RequestReceiver {
             finished: false,
             pause: DeadlineTimer::default(),
             outcome,
-            life,
-            lingering,
-            taken,
-            motion,
+            life: Rc::clone(&connection.lifecycle),
+            lingering: Rc::clone(&connection.lingering),
+            taken: UploadDetector::new(connection.memory.received.clone()),
+            motion: connection.memory.entry.traffic_counter(),
         }
     }
 
@@ -126,11 +124,6 @@ impl RequestReceiver {
         }
     }
 
-    /// Accepts only DATA from now on, as the bytes of a tunnel follow the header.
-    pub(super) fn expect_tunnel_data(&mut self) {
-        self.message.expect_data_only();
-    }
-
     /// Reads the stream to its end, for a request whose `Content-Length` is 0. Trailers are dropped, as HTTP/1.1 has
     /// none after a body of known length. Dropping the future loses trailers alone.
     pub(super) async fn read_empty_body(
@@ -161,9 +154,9 @@ impl RequestReceiver {
 impl Drop for RequestReceiver {
     fn drop(&mut self) {
         let Some(mut stream) = self.stream.take().filter(|_| !self.finished) else { return };
-        let code = self.outcome.stop_code();
-        if code == ErrorCode::NoError && self.lingering.is_lingering_enabled() && self.outcome.first_fault().is_none() {
-            self.lingering.discard_upload(stream, Rc::clone(&self.outcome), self.taken.body_account().clone());
+        let code = self.outcome.stop_code.get();
+        if code == ErrorCode::NoError && self.lingering.is_lingering_enabled() && self.outcome.fault.get().is_none() {
+            self.lingering.discard_upload(stream, Rc::clone(&self.outcome), self.taken.account.clone());
         } else {
             // An error means that the stream is gone already.
             let _ = stream.stop_sending(to_application_error(code));

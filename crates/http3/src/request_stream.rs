@@ -3,7 +3,7 @@
 use super::{
     error_code::ErrorCode,
     extended_connect,
-    frame::{MessagePart, MessageStream, PeerRole},
+    frame::MessagePart,
     http3_worker::Http3Connection,
     message::{self, Rejection},
     qpack::{self, DecodeError},
@@ -20,7 +20,7 @@ use litequic_exchange::{
     Abort, Body, Client, DecodedFields, Exchange, Fields, Handler, InterimReceiver, InterimSender, RecordGuard,
     Request, RequestEnd, RequestRecord, Response, name, rarely_has_body, terms::Terms,
 };
-use litequic_resources::{receive::UploadDetector, transport::SendWindow};
+use litequic_resources::transport::SendWindow;
 use s2n_quic::stream::BidirectionalStream;
 use std::{
     future::{Future, poll_fn},
@@ -49,20 +49,11 @@ pub(super) async fn serve_request<H: Handler>(
     let client = connection.current_client();
     let recording = front.records.begin_record(|| Rc::clone(&client));
     let _cut = ClosedRequestRecorder(&connection, &recording);
-    let record = recording.shared_record();
+    let record = &recording.0;
     let (receive, send) = stream.split();
     let outcome = RequestOutcome::new();
     let terms = connection.worker.current_terms();
-    let message = MessageStream::new(PeerRole::Client, terms.limits.max_header_bytes as usize);
-    let receiver = RequestReceiver::new(
-        receive,
-        message,
-        Rc::clone(&outcome),
-        Rc::clone(&connection.lifecycle),
-        Rc::clone(&connection.lingering),
-        UploadDetector::new(connection.memory.received.clone()),
-        connection.memory.entry.traffic_counter(),
-    );
+    let receiver = RequestReceiver::new(receive, terms.limits.max_header_bytes, Rc::clone(&outcome), &connection);
     let mut sender = connection.open_sender(send, window, terms.minimum_download_rate());
 
     // The future keeps values that are borrowed, matched, or passed on to another future as long as they are in scope.
@@ -90,14 +81,14 @@ pub(super) async fn serve_request<H: Handler>(
     let result = match result {
         Ok(()) => sender.finish_stream(&recording).await.map_err(ResponseFailure::Send),
         Err(failure) => {
-            if matches!(failure, ResponseFailure::Response) && outcome.first_fault().is_none() {
+            if matches!(failure, ResponseFailure::Response) && outcome.fault.get().is_none() {
                 sender.wait_acknowledged().await;
             }
-            reset_after_failure(&mut sender, outcome.first_fault().map_or(failure, ResponseFailure::Request), &outcome);
+            reset_after_failure(&mut sender, outcome.fault.get().map_or(failure, ResponseFailure::Request), &outcome);
             Err(failure)
         }
     };
-    let fault = outcome.first_fault();
+    let fault = outcome.fault.get();
     recording.set_end(classify_end(fault, &result));
     outcome.recycle_outcome();
     if let Some(RequestFault::Connection(code)) = fault {
@@ -232,7 +223,7 @@ async fn read_request<H>(
         ));
     }
     if head.upgrade.is_some() {
-        receiver.expect_tunnel_data();
+        receiver.message.expect_data_only();
         let metrics = Arc::clone(&front.metrics);
         let stream = RequestBody::new(receiver, None, None, None, terms.field_limits, metrics, record.clone());
         return Ok((Request { head, body: Body::empty() }, Some(Box::new(stream))));
@@ -355,7 +346,7 @@ fn begin_exchange<H>(
     record: &RequestRecord,
 ) -> (Exchange, InterimReceiver, Method) {
     let method = request.head.method.clone();
-    connection.priorities.set_request_priority(sender.send_window(), &request.head.fields, is_tunnel, record);
+    connection.priorities.set_request_priority(&*sender.window, &request.head.fields, is_tunnel, record);
     let (interim, queue) = InterimSender::open_channel();
     (Exchange { request, client, interim, record: record.clone() }, queue, method)
 }
@@ -371,7 +362,7 @@ async fn relay_response<H: Handler>(
     record: &RequestRecord,
 ) -> Result<(), ResponseFailure> {
     // A malformed request gets no response, whatever the origin answered.
-    if let Some(fault @ (RequestFault::Stream(_) | RequestFault::Connection(_))) = outcome.first_fault() {
+    if let Some(fault @ (RequestFault::Stream(_) | RequestFault::Connection(_))) = outcome.fault.get() {
         return Err(ResponseFailure::Request(fault));
     }
     if let (StatusCode::SWITCHING_PROTOCOLS, Some(stream)) = (response.status, stream) {
@@ -424,7 +415,7 @@ async fn await_response<H: Handler>(
             HandlerEvent::Final(response) => return response.map_err(|_| ResponseFailure::Aborted),
             HandlerEvent::Stopped => {
                 // Set before the handler drops the request's body, which sends STOP_SENDING.
-                outcome.set_stop_code(reset_code(ResponseFailure::Send(StreamSendError::Stopped)));
+                outcome.stop_code.set(reset_code(ResponseFailure::Send(StreamSendError::Stopped)));
                 return Err(ResponseFailure::Send(StreamSendError::Stopped));
             }
         }
@@ -443,7 +434,7 @@ fn reset_after_failure(sender: &mut ResponseSender, failure: ResponseFailure, ou
     if matches!(failure, ResponseFailure::Request(RequestFault::Connection(_))) {
         return; // the connection's close says it
     }
-    outcome.set_stop_code(reset_code(failure));
+    outcome.stop_code.set(reset_code(failure));
     sender.reset_stream(reset_code(failure));
 }
 

@@ -50,9 +50,9 @@ const MIN_FINAL_RATE_BEYOND: u64 = 64 * 1024;
 /// the stream as if the response were complete.
 pub(super) struct ResponseSender {
     stream: stream::SendStream,
-    window: Box<dyn SendWindow>,
-    paused_streams: Rc<PausedStreams>,
-    lease: BufferLease,
+    pub(super) window: Box<dyn SendWindow>,
+    pub(super) paused_streams: Rc<PausedStreams>,
+    pub(super) lease: BufferLease,
     /// Bytes that QUIC does not have yet, up to a first share of a response.
     queued: VecDeque<Bytes>,
     /// Number of bytes in `queued`.
@@ -70,13 +70,13 @@ pub(super) struct ResponseSender {
     /// Unacknowledged bytes when the stream was last polled.
     outstanding: u64,
     /// Bytes of the response's body so far, once there is a response.
-    size: Option<u64>,
-    tunnel: bool,
+    pub(super) size: Option<u64>,
+    pub(super) tunnel: bool,
     /// The next bytes are the last of the response.
-    is_last: bool,
+    pub(super) is_last: bool,
     /// The stream has ended or was reset.
     ended: bool,
-    metrics: Arc<Http3Metrics>,
+    pub(super) metrics: Arc<Http3Metrics>,
 }
 
 const _: () = assert!(size_of::<ResponseSender>() <= 424);
@@ -116,32 +116,6 @@ impl<H> Http3Connection<H> {
 }
 
 impl ResponseSender {
-    /// Begins the count of the response's body.
-    pub(super) fn begin_response(&mut self) {
-        self.size = (!self.tunnel).then_some(0);
-    }
-
-    /// Marks the bytes behind the header as those of a tunnel.
-    pub(super) fn open_tunnel(&mut self) {
-        self.tunnel = true;
-    }
-
-    /// Counts `bytes` of the response's body.
-    pub(super) fn count_body(&mut self, bytes: u64) {
-        self.metrics.shared.response_body_bytes.increment_by(bytes);
-        self.size = self.size.map(|size| size.saturating_add(bytes));
-    }
-
-    /// Returns the stream's window, which also has the response's priority.
-    pub(super) fn send_window(&self) -> &dyn SendWindow {
-        &*self.window
-    }
-
-    /// Marks the next bytes as the last of the response.
-    pub(super) fn mark_last(&mut self) {
-        self.is_last = true;
-    }
-
     /// Sends `chunk`. Waits while the client's window is shut or the stream's share is used up. Where streams are
     /// served by their priorities, a response's first share is queued here until its turn, so that most responses are
     /// read to their end and free their origin's connection. Not cancel safe: part of `chunk` may be sent.
@@ -171,7 +145,7 @@ impl ResponseSender {
             let before = self.sent;
             while let Some(mut piece) = self.next_queued_piece(&mut permitted) {
                 let accepted = poll_fn(|cx| self.stream.poll_send(&mut piece, cx));
-                timers::timeout(self.minimum_rate.idle_timeout(), accepted)
+                timers::timeout(self.minimum_rate.idle_timeout, accepted)
                     .await
                     .map_err(|_| StreamSendError::TimedOut)?
                     .map_err(|_| StreamSendError::Stopped)?;
@@ -253,10 +227,10 @@ impl ResponseSender {
         if let Poll::Ready(permitted) = poll_fn(|cx| Poll::Ready(self.poll_permitted(ready, cx))).await {
             return permitted;
         }
-        if self.lease.is_denied() {
+        if self.lease.denied {
             self.metrics.shared.limit_send_buffer.increment();
         }
-        let tick = STALL_CHECK_INTERVAL.min(self.minimum_rate.idle_timeout());
+        let tick = STALL_CHECK_INTERVAL.min(self.minimum_rate.idle_timeout);
         let mut waited = Duration::ZERO;
         let mut before = u64::MAX;
         loop {
@@ -269,7 +243,7 @@ impl ResponseSender {
             let moves = self.outstanding < before || self.outstanding == 0;
             waited = if moves { Duration::ZERO } else { waited + tick };
             before = self.outstanding;
-            if waited >= self.minimum_rate.idle_timeout() {
+            if waited >= self.minimum_rate.idle_timeout {
                 return Err(StreamSendError::TimedOut);
             }
         }
@@ -298,7 +272,7 @@ impl ResponseSender {
         self.outstanding = outstanding;
         // All ready bytes are in memory and leased. So a response up to about a first share is read to its end at once,
         // and frees its origin's connection.
-        self.lease.trust_window(self.window.earned_window());
+        self.lease.window = self.window.earned_window();
         if self.window.is_ordered() {
             return self.poll_send_turn(outstanding, ready as u64).map(Ok);
         }
@@ -352,7 +326,7 @@ impl ResponseSender {
             return Ok(room);
         }
         let clock = Instant::now();
-        let tick = self.paused_streams.delay.min(self.minimum_rate.idle_timeout());
+        let tick = self.paused_streams.delay.min(self.minimum_rate.idle_timeout);
         let mut waited = Duration::ZERO;
         let mut before = u64::MAX;
         let mut pause = None;
@@ -374,11 +348,11 @@ impl ResponseSender {
             self.outstanding = self.unacknowledged_bytes().await?;
             if clock.elapsed() >= tick {
                 pause.get_or_insert_with(|| self.paused_streams.begin_pause());
-                self.lease.shrink_to_train(self.sent, self.outstanding.saturating_add(self.queued_bytes));
+                self.lease.cut_unused(self.sent, self.outstanding.saturating_add(self.queued_bytes), TRAIN);
             }
             waited = if self.outstanding < before { Duration::ZERO } else { waited + nap };
             before = self.outstanding;
-            if waited >= self.minimum_rate.idle_timeout() {
+            if waited >= self.minimum_rate.idle_timeout {
                 return Err(StreamSendError::TimedOut);
             }
         }
@@ -398,7 +372,7 @@ impl ResponseSender {
 
     /// Returns the number of unacknowledged bytes in QUIC's buffer.
     async fn unacknowledged_bytes(&mut self) -> Result<u64, StreamSendError> {
-        let available = timers::timeout(self.minimum_rate.idle_timeout(), poll_fn(|cx| self.poll_available(cx)))
+        let available = timers::timeout(self.minimum_rate.idle_timeout, poll_fn(|cx| self.poll_available(cx)))
             .await
             .map_err(|_| StreamSendError::TimedOut)?
             .map_err(|_| StreamSendError::Stopped)?;
@@ -428,19 +402,10 @@ impl ResponseSender {
         matches!(self.poll_available(cx), Poll::Ready(Err(_)))
     }
 
-    /// Returns the wait after which a stream counts as paused.
-    pub(super) fn pause_delay(&self) -> Duration {
-        self.paused_streams.delay
-    }
-
     /// Returns the wanted length of the next piece in bytes: no more than the lease, nor than a first share unless the
     /// path has more in flight.
     pub(super) fn piece_limit(&self) -> u64 {
         self.lease.held_bytes().min(self.outstanding.max(FIRST_SHARE_BYTES)).max(TRAIN)
-    }
-
-    pub(super) fn has_lease(&self) -> bool {
-        self.lease.held_bytes() > 0
     }
 
     /// Returns leased bytes that are not used, while there is nothing to send.
@@ -448,7 +413,7 @@ impl ResponseSender {
         // Pending means that the buffer is full, so that nothing is unused.
         if let Poll::Ready(Ok(available)) = self.stream.poll_send_ready(cx) {
             let outstanding = self.buffer.saturating_sub(available as u64);
-            self.lease.release_unused(self.sent, outstanding.saturating_add(self.queued_bytes));
+            self.lease.cut_unused(self.sent, outstanding.saturating_add(self.queued_bytes), 0);
         }
     }
 
@@ -466,7 +431,7 @@ impl ResponseSender {
         if self.lease.held_bytes() > TRAIN {
             self.release_unused_lease(&mut Context::from_waker(Waker::noop()));
         }
-        let timeout = final_ack_timeout(self.minimum_rate.idle_timeout(), self.lease.held_bytes());
+        let timeout = final_ack_timeout(self.minimum_rate.idle_timeout, self.lease.held_bytes());
         let end = StreamEnd { sender: self, recording };
         let ended = poll_fn(|cx| end.sender.poll_stream_end(cx));
         timers::timeout(timeout, ended).await.map_err(|_| StreamSendError::TimedOut)?
@@ -486,7 +451,7 @@ impl ResponseSender {
         if self.sent == 0 && self.queued_bytes == 0 {
             return;
         }
-        let timeout = RESET_ACK_TIMEOUT.min(self.minimum_rate.idle_timeout());
+        let timeout = RESET_ACK_TIMEOUT.min(self.minimum_rate.idle_timeout);
         let acknowledged = poll_fn(|cx| {
             if self.try_flush(cx).is_err() {
                 return Poll::Ready(());

@@ -48,7 +48,7 @@ pub(super) async fn relay_checked_response<H: Handler>(
     let sent = write_header_and_body((status, fields), body.as_mut(), method, sender, connection, record).await;
     if let Err(failure) = sent {
         // Set before the body is dropped, and with it the rest of the request, which sends STOP_SENDING.
-        outcome.set_stop_code(reset_code(outcome.first_fault().map_or(failure, ResponseFailure::Request)));
+        outcome.stop_code.set(reset_code(outcome.fault.get().map_or(failure, ResponseFailure::Request)));
     }
     sent
 }
@@ -71,12 +71,12 @@ async fn write_header_and_body<H: Handler>(
         shared.count_response(status);
         record.record_response_status(status);
     };
-    sender.begin_response();
-    connection.priorities.apply_response_priority(sender.send_window(), &fields, record);
+    sender.size = (!sender.tunnel).then_some(0);
+    connection.priorities.apply_response_priority(&*sender.window, &fields, record);
     let framing = DataFraming::new(method, status, body.size_hint().exact(), body.is_end_stream());
     match framing {
         DataFraming::Nothing => {
-            sender.mark_last();
+            sender.is_last = true;
             sender.send_bytes(encode_header_frame(status, &fields)?).await.map_err(ResponseFailure::Send)?;
             responded(status);
             return Ok(());
@@ -96,7 +96,7 @@ async fn write_header_and_body<H: Handler>(
         let mut writer = ResponseWriter { framing, sent: 0, sender, record };
         let length = whole.len() as u64;
         let start = writer.encode_start(status, &fields, length, |start| whole.prepend_header(start))?;
-        writer.sender.mark_last();
+        writer.sender.is_last = true;
         writer.send_chunk(start).await?;
         responded(status);
         return writer.check_all_sent();
@@ -115,7 +115,7 @@ async fn write_header_and_body<H: Handler>(
     let start = writer.encode_start(status, &fields, short.len() as u64, |start| [start, &short].concat().into())?;
     let is_last = writer.is_all_sent() && body.is_end_stream();
     if is_last {
-        writer.sender.mark_last();
+        writer.sender.is_last = true;
     }
     writer.send_chunk(start).await?;
     responded(status);
@@ -123,7 +123,7 @@ async fn write_header_and_body<H: Handler>(
         return Ok(());
     }
 
-    let mut idle = IdleTimer::new(writer.sender.pause_delay());
+    let mut idle = IdleTimer::new(writer.sender.paused_streams.delay);
     loop {
         body.set_piece_limit(writer.sender.piece_limit());
         let Some(frame) = next_body_frame(body.as_mut(), &mut ahead, &mut writer, &mut idle).await? else { break };
@@ -180,7 +180,7 @@ async fn next_body_frame(
             return Poll::Ready(Ok(next));
         }
         // An event stream holds no budget between two events.
-        while writer.sender.has_lease() && idle.poll_expired(cx).is_ready() {
+        while writer.sender.lease.held_bytes() > 0 && idle.poll_expired(cx).is_ready() {
             writer.sender.release_unused_lease(cx);
             idle.on_activity();
         }
@@ -289,7 +289,8 @@ impl ResponseWriter<'_> {
         if matches!(self.framing, DataFraming::Whole(length) if self.sent > length) {
             return Err(ResponseFailure::Response);
         }
-        self.sender.count_body(bytes);
+        self.sender.metrics.shared.response_body_bytes.increment_by(bytes);
+        self.sender.size = self.sender.size.map(|size| size.saturating_add(bytes));
         self.record.update_facts(|facts| facts.sent = self.sent);
         Ok(())
     }

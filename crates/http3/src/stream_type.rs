@@ -46,11 +46,6 @@ impl StreamType {
     pub fn encode_stream_type(self, out: &mut BytesMut) {
         varint::encode_varint(self.stream_type_number(), out);
     }
-
-    /// Whether the end of such a stream is H3_CLOSED_CRITICAL_STREAM.
-    pub const fn is_critical(self) -> bool {
-        matches!(self, Self::Control | Self::QpackEncoder | Self::QpackDecoder)
-    }
 }
 
 /// Largest number of unidirectional streams of unknown types (RFC 9114 §6.2.3) on a connection, so that reserved types

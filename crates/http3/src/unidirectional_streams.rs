@@ -5,7 +5,7 @@ use super::{
     frame::{ControlFrame, ControlStream, PeerRole},
     http3_priorities::UpdateEffect,
     http3_worker::Http3Connection,
-    qpack::{DecoderStream, EncoderStream},
+    qpack::{DecoderStream, check_encoder_stream},
     stream_type::StreamType,
     varint,
 };
@@ -55,17 +55,16 @@ async fn read_unidirectional<H>(mut stream: ReceiveStream, connection: &Http3Con
                         }
                     }
                 }
-                let skipped = control.take_skipped_updates();
-                if skipped > 0 {
-                    connection.priorities.count_skipped_updates(skipped);
+                if connection.priorities.is_ordered {
+                    let skipped = &connection.worker.metrics.shared.priority_updates_skipped;
+                    skipped.increment_by(control.take_skipped_updates().into());
                 }
                 Ok(())
             })
             .await
         }
         StreamType::QpackEncoder => {
-            let mut instructions = EncoderStream::default();
-            for_each_chunk(&mut stream, rest, account, |chunk| instructions.check_instructions(&chunk)).await
+            for_each_chunk(&mut stream, rest, account, |chunk| check_encoder_stream(&chunk)).await
         }
         StreamType::QpackDecoder => {
             let mut instructions = DecoderStream::default();

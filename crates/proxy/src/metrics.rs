@@ -441,7 +441,7 @@ impl Group for RouteMetrics {
             }
         }
         for (family, bytes) in [(ROUTE_REQUEST_BYTES, &self.received), (ROUTE_RESPONSE_BYTES, &self.sent)] {
-            see(Sample { family, labels: Vec::new(), note: "", value: SampleValue::Counter(bytes.passed_bytes()) });
+            see(Sample { family, labels: Vec::new(), note: "", value: SampleValue::Counter(bytes.0.get()) });
         }
         see(Sample { family: ROUTE_LIMITED, labels: Vec::new(), note: "", value: self.limited.value() });
         let denied = [

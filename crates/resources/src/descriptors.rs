@@ -183,7 +183,8 @@ impl Descriptors {
     ///
     /// Dropping the future leaves the queue; the next caller gets the descriptor.
     pub async fn wait_for_origin_descriptor(self: &Arc<Self>) -> Descriptor {
-        let _waiting = WaitingCaller::new(self);
+        self.waiting.fetch_add(1, SeqCst);
+        let _waiting = WaitingCaller(self);
         loop {
             let mut freed = pin!(self.freed.notified());
             // The waiter is registered before the count is read, or a descriptor that is released in between is missed.
@@ -219,13 +220,6 @@ impl Drop for Descriptor {
 
 /// Counts a waiting caller until dropped.
 struct WaitingCaller<'a>(&'a Descriptors);
-
-impl<'a> WaitingCaller<'a> {
-    fn new(descriptors: &'a Descriptors) -> Self {
-        descriptors.waiting.fetch_add(1, SeqCst);
-        Self(descriptors)
-    }
-}
 
 impl Drop for WaitingCaller<'_> {
     fn drop(&mut self) {

@@ -132,22 +132,11 @@ impl ReceiveBudget {
 #[derive(Debug)]
 pub struct WindowGrant {
     id: u64,
-    account: ReceiveAccount,
+    /// Account of the connection's streams.
+    pub account: ReceiveAccount,
 }
 
 const _: () = assert!(size_of::<WindowGrant>() <= 16);
-
-impl WindowGrant {
-    /// Counts received bytes, as [`ReceiveAccount::on_received`] does.
-    pub fn on_received(&self, bytes: u64) {
-        self.account.on_received(bytes);
-    }
-
-    /// Account of the connection's streams.
-    pub fn clone_account(&self) -> ReceiveAccount {
-        self.account.clone()
-    }
-}
 
 impl Drop for WindowGrant {
     fn drop(&mut self) {
@@ -250,7 +239,8 @@ impl Drop for UploadAccount {
 /// `floor`.
 #[derive(Debug)]
 pub struct UploadDetector {
-    account: ReceiveAccount,
+    /// Account of the request's connection.
+    pub account: ReceiveAccount,
     bytes: u64,
     upload: Option<UploadAccount>,
 }
@@ -268,11 +258,6 @@ impl UploadDetector {
         if self.upload.is_none() && self.bytes > self.account.0.budget.0.floor {
             self.upload = Some(self.account.begin_upload());
         }
-    }
-
-    /// Account of the request's connection.
-    pub const fn body_account(&self) -> &ReceiveAccount {
-        &self.account
     }
 }
 
@@ -295,9 +280,9 @@ mod tests {
         let idle: Vec<WindowGrant> = (0..1000).map(|_| budget.grant_window(2 * MIB, None)).collect();
         assert_eq!(budget.used_receive_bytes(), 0);
         let uploads: Vec<UploadAccount> =
-            idle.iter().take(16).map(|grant| grant.clone_account().begin_upload()).collect();
+            idle.iter().take(16).map(|grant| grant.account.clone().begin_upload()).collect();
         assert_eq!((budget.used_receive_bytes(), budget.granted_bytes()), (4 * MIB, 4 * MIB), "an eighth for each");
-        let others: Vec<UploadAccount> = (0..20).map(|_| idle[0].clone_account().begin_upload()).collect();
+        let others: Vec<UploadAccount> = (0..20).map(|_| idle[0].account.clone().begin_upload()).collect();
         assert_eq!(budget.granted_bytes(), 5 * MIB + 3 * MIB / 4, "at most the connection's window");
         drop(uploads);
         assert_eq!(budget.granted_bytes(), 2 * MIB);
@@ -311,7 +296,7 @@ mod tests {
     fn a_body_longer_than_the_floor_counts_as_an_upload() {
         let budget = ReceiveBudget::new(64 * MIB, FLOOR);
         let grant = budget.grant_window(MIB, None);
-        let mut taken = UploadDetector::new(grant.clone_account());
+        let mut taken = UploadDetector::new(grant.account.clone());
         taken.count_body_bytes(FLOOR);
         assert_eq!(budget.granted_bytes(), 0);
         taken.count_body_bytes(1);
@@ -334,7 +319,7 @@ mod tests {
         one.account.count_taken(3 * MIB);
         assert_eq!(budget.buffered_bytes(), 500);
         drop(one);
-        let account = other.clone_account();
+        let account = other.account.clone();
         drop(other);
         assert_eq!(budget.buffered_bytes(), 0);
         account.on_received(1000);

@@ -5,7 +5,6 @@
 use crate::tcp_metrics::TcpMetrics;
 use bytes::Bytes;
 use http_body::Body;
-use litequic_config::{Limits, Timeouts};
 use litequic_exchange::{LingerBudget, LingerLimit};
 use std::{
     future::poll_fn,
@@ -18,16 +17,12 @@ use std::{
 /// Limits for discarding a request.
 #[derive(Debug, Clone)]
 pub(super) struct LingerLimits {
-    bytes: u64,
-    timeout: Duration,
-    metrics: Arc<TcpMetrics>,
+    pub(super) bytes: u64,
+    pub(super) timeout: Duration,
+    pub(super) metrics: Arc<TcpMetrics>,
 }
 
 impl LingerLimits {
-    pub(super) const fn new(limits: &Limits, timeouts: &Timeouts, metrics: Arc<TcpMetrics>) -> Self {
-        Self { bytes: limits.max_lingering_bytes, timeout: timeouts.lingering, metrics }
-    }
-
     /// Begins to discard a request that is answered now; `None` if nothing is to be discarded.
     pub(super) fn begin_discard(&self) -> Option<BodyDiscard> {
         let linger = LingerBudget::new(self.bytes, self.timeout);

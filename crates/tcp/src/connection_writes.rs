@@ -165,7 +165,8 @@ impl<R: OpenResponse> ConnectionWrites<R> {
         let ConnectionWritesState { streams, newest, reset, is_gone: over, .. } = &mut *self.state.borrow_mut();
         *newest = stream.max(*newest);
         if !*over && !reset.contains(&stream) {
-            streams.insert(stream, StreamResponse::default());
+            let response = StreamResponse { interim: Vec::new(), head: None, waiting: None, response: None, end: None };
+            streams.insert(stream, response);
         }
         // Streams are accepted in the order of their numbers.
         *reset = reset.split_off(&stream.saturating_add(1));
@@ -381,12 +382,6 @@ impl<R: OpenResponse> ConnectionWrites<R> {
         // for them.
         drop(heads);
         drop((ends, buffered, streams));
-    }
-}
-
-impl<R> Default for StreamResponse<R> {
-    fn default() -> Self {
-        Self { interim: Vec::new(), head: None, waiting: None, response: None, end: None }
     }
 }
 

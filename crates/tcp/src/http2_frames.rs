@@ -169,18 +169,21 @@ impl SentFrameScanner {
 pub struct FrameCounter {
     headers: FrameHeaderScanner,
     control: TokenBucket,
-    /// Small DATA frames since the last [`FrameCounter::take_small_frames`].
-    small: u32,
+    /// Small DATA frames that the reader has not taken, but for one of each request.
+    pub small: u32,
     /// Requests that have begun and whose first DATA frame has not come: that of a short message is no flood.
     first_frames: u32,
-    /// Streams with DATA frames since the last [`FrameCounter::take_overheads`], and their overhead.
-    overheads: Vec<(u32, u64)>,
-    /// Payload bytes of DATA frames since the last [`FrameCounter::take_data_len`], padding included.
-    data: u64,
-    heads: u32,
-    resets: Vec<u32>,
-    /// Priority signals since the last [`FrameCounter::take_priorities`]; `None` if signals are not read.
-    updates: Option<Vec<ReceivedPriority>>,
+    /// Streams with short DATA frames that the reader has not taken, and the memory that h2 needs for these frames
+    /// beside their payload, in bytes.
+    pub overheads: Vec<(u32, u64)>,
+    /// Payload bytes of DATA frames that the reader has not taken, as flow control counts them (RFC 9113 §6.9.1).
+    pub data: u64,
+    /// HEADERS frames that the reader has not taken.
+    pub heads: u32,
+    /// Streams of RST_STREAM frames that the reader has not taken.
+    pub resets: Vec<u32>,
+    /// Priority signals that the reader has not taken; `None` if signals are not read.
+    pub updates: Option<Vec<ReceivedPriority>>,
     /// The payload that is being read.
     payload: PartialPayload,
 }
@@ -209,48 +212,6 @@ impl FrameCounter {
             updates: None,
             payload: PartialPayload::default(),
         }
-    }
-
-    /// Reads priority signals as well.
-    pub fn with_priorities(mut self) -> Self {
-        self.updates = Some(Vec::new());
-        self
-    }
-
-    /// Whether there are priority signals since the last call of [`Self::take_priorities`].
-    pub fn has_priorities(&self) -> bool {
-        self.updates.as_ref().is_some_and(|updates| !updates.is_empty())
-    }
-
-    /// Returns the priority signals since the last call.
-    pub fn take_priorities(&mut self) -> Vec<ReceivedPriority> {
-        self.updates.as_mut().map(std::mem::take).unwrap_or_default()
-    }
-
-    /// Returns the payload bytes of DATA frames since the last call, as flow control counts them (RFC 9113 §6.9.1).
-    pub fn take_data_len(&mut self) -> u64 {
-        std::mem::take(&mut self.data)
-    }
-
-    /// Returns the number of small DATA frames since the last call, but for one of each request.
-    pub fn take_small_frames(&mut self) -> u32 {
-        std::mem::take(&mut self.small)
-    }
-
-    /// Removes the streams with short DATA frames since the last call, and the memory that h2 needs for these frames
-    /// beside their payload, in bytes.
-    pub fn take_overheads(&mut self) -> impl Iterator<Item = (u32, u64)> + '_ {
-        self.overheads.drain(..)
-    }
-
-    /// Returns the number of HEADERS frames since the last call.
-    pub fn take_head_count(&mut self) -> u32 {
-        std::mem::take(&mut self.heads)
-    }
-
-    /// Returns the streams of RST_STREAM frames since the last call.
-    pub fn take_reset_streams(&mut self) -> Vec<u32> {
-        std::mem::take(&mut self.resets)
     }
 
     /// Counts the frames in received bytes.
@@ -406,9 +367,9 @@ mod tests {
             let mut overheads = std::collections::BTreeMap::<u32, u64>::new();
             for piece in all.chunks(step) {
                 counted.count_received_frames(piece, Instant::now()).unwrap();
-                counted.take_overheads().for_each(|(stream, bytes)| *overheads.entry(stream).or_default() += bytes);
+                counted.overheads.drain(..).for_each(|(stream, bytes)| *overheads.entry(stream).or_default() += bytes);
             }
-            assert_eq!((counted.take_small_frames(), counted.take_small_frames()), (2, 0), "{step}");
+            assert_eq!(counted.small, 2, "{step}");
             assert_eq!(overheads.into_iter().collect::<Vec<_>>(), [(1, 246 + 193), (3, 192)], "{step}");
         }
     }
@@ -466,13 +427,12 @@ mod tests {
             of(7, b""),
         ];
         for step in [1, 3, 7, 1_000] {
-            let mut counted = FrameCounter::new(10).with_priorities();
+            let mut counted = FrameCounter { updates: Some(Vec::new()), ..FrameCounter::new(10) };
             all.chunks(step).for_each(|piece| counted.count_received_frames(piece, Instant::now()).unwrap());
-            assert_eq!((counted.take_priorities().as_slice(), counted.take_head_count()), (&expected[..], 1), "{step}");
-            assert_eq!(counted.take_priorities(), []);
+            assert_eq!((counted.updates.as_deref(), counted.heads), (Some(&expected[..]), 1), "{step}");
             let mut unread = FrameCounter::new(10);
             all.chunks(step).for_each(|piece| unread.count_received_frames(piece, Instant::now()).unwrap());
-            assert_eq!((unread.take_priorities(), unread.take_head_count()), (vec![], 1));
+            assert_eq!((unread.updates, unread.heads), (None, 1));
         }
     }
 
@@ -500,17 +460,17 @@ mod tests {
         .concat();
         let of = |stream, urgency| ReceivedPriority::Weight { stream, urgency };
         for step in [1, 3, 7, 1_000] {
-            let mut counted = FrameCounter::new(10).with_priorities();
+            let mut counted = FrameCounter { updates: Some(Vec::new()), ..FrameCounter::new(10) };
             all.chunks(step).for_each(|piece| counted.count_received_frames(piece, Instant::now()).unwrap());
-            assert_eq!(counted.take_priorities(), [of(1, 0), of(3, 3), of(3, 1)], "{step}");
-            assert_eq!(counted.take_head_count(), 4);
+            assert_eq!(counted.updates, Some(vec![of(1, 0), of(3, 3), of(3, 1)]), "{step}");
+            assert_eq!(counted.heads, 4);
         }
     }
 
     proptest::proptest! {
         #[test]
         fn no_http2_frame_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), step in 1_usize..20) {
-            let mut counted = FrameCounter::new(1).with_priorities();
+            let mut counted = FrameCounter { updates: Some(Vec::new()), ..FrameCounter::new(1) };
             for piece in bytes.chunks(step) {
                 let _ = counted.count_received_frames(piece, Instant::now());
             }

@@ -15,28 +15,19 @@ pub type HttpValidation = dyn Fn(&str, &str) -> Option<DeferredValue<Option<Stri
 /// A handler that answers 308 (Permanent Redirect), which keeps method and body (RFC 9110 §15.4.9).
 pub struct RedirectListener {
     /// Port of https.
-    port: u16,
-    metrics: Arc<TcpMetrics>,
-    validation: Option<Box<HttpValidation>>,
+    pub port: u16,
+    /// Counts the redirects.
+    pub metrics: Arc<TcpMetrics>,
+    /// Responds to validation requests of CAs.
+    pub validation: Box<HttpValidation>,
 }
 
 impl RedirectListener {
-    /// Creates a redirect to https at `port` of the request's host.
-    pub fn new(port: u16, metrics: Arc<TcpMetrics>) -> Self {
-        Self { port, metrics, validation: None }
-    }
-
-    /// Answers a CA's validation requests by `validation`.
-    #[must_use]
-    pub fn with_validation(self, validation: Box<HttpValidation>) -> Self {
-        Self { validation: Some(validation), ..self }
-    }
-
     /// Returns the response to a CA's validation request; `None` for any other request.
     async fn answer_validation(&self, host: &str, exchange: &Exchange) -> Option<Response> {
         let head = &exchange.request.head;
         let is_read = matches!(head.method, Method::GET | Method::HEAD) && head.query().is_none();
-        let answer = self.validation.as_ref().filter(|_| is_read)?(host, head.path_without_query())?.await?;
+        let answer = is_read.then(|| (self.validation)(host, head.path_without_query())).flatten()?.await?;
         let mut response = Response::new(StatusCode::OK, answer);
         response.fields.append(name::CONTENT_TYPE, b"application/octet-stream");
         set_date(&mut response.fields);

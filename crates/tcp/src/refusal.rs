@@ -65,13 +65,6 @@ impl Refusal {
         let (status, why) = (StatusCode::REQUEST_TIMEOUT, "timed out waiting for the request's header");
         Self { status, why, limit: Some(RefusalLimit::HeaderTime) }
     }
-
-    /// Counts the limit that was reached.
-    pub(super) fn count_refusal(&self, metrics: &TcpMetrics) {
-        if let Some(limit) = self.limit {
-            limit.count_reached(metrics);
-        }
-    }
 }
 
 /// Converts a status and a reason of the rules that all protocols share.

@@ -13,7 +13,7 @@ use litequic_base::lifecycle::{ProcessPhase, panic_if_requested};
 use litequic_exchange::{
     Abort, Body, BodyError, Exchange, Handler, InterimSender, Protocol, Request, RequestRecord, Response, name,
 };
-use std::{cell::Cell, future::Future, rc::Rc, sync::Arc};
+use std::{cell::Cell, future::Future, rc::Rc};
 
 /// The response to a request, or the tunnel that it opens.
 pub(super) enum RequestAnswer<H> {
@@ -75,18 +75,7 @@ impl<H: Handler> TcpConnection<H> {
         record: &RequestRecord,
     ) -> Result<Request, Refusal> {
         // Created before any rejection, so that the rest of the body is discarded.
-        let body = incoming.map(|incoming| {
-            let (metrics, fault) = (Arc::clone(self.tcp_metrics()), Rc::clone(fault));
-            TcpRequestBody::new(
-                incoming,
-                self.terms.minimum_upload_rate(),
-                fault,
-                metrics,
-                record.clone(),
-                self.linger_limits(),
-            )
-            .with_trailer_limits(self.terms.field_limits)
-        });
+        let body = incoming.map(|incoming| TcpRequestBody::new(incoming, self, Rc::clone(fault), record.clone()));
         let head = request_head::convert_head(parts, self.client.protocol, &self.terms.field_limits, &self.authority)?;
         if !(self.worker.covers)(&self.client, head.host()) {
             return Err(Refusal::new(StatusCode::MISDIRECTED_REQUEST, "this connection does not serve that host"));
@@ -107,11 +96,13 @@ impl<H: Handler> TcpConnection<H> {
         open: ActiveRequest<H>,
     ) -> http::Response<TcpResponseBody<H>> {
         tracing::debug!(client = %self.client.address, error = %refusal, "a request was rejected");
-        refusal.count_refusal(self.tcp_metrics());
+        if let Some(limit) = refusal.limit {
+            limit.count_reached(&self.worker.metrics);
+        }
         open.request_record().record_error("http_request_error");
         match self.client.protocol {
-            Protocol::Http2 => self.tcp_metrics().tcp_refused_h2.increment(),
-            Protocol::Http1 | Protocol::Http3 => self.tcp_metrics().tcp_refused_h1.increment(),
+            Protocol::Http2 => self.worker.metrics.tcp_refused_h2.increment(),
+            Protocol::Http1 | Protocol::Http3 => self.worker.metrics.tcp_refused_h1.increment(),
         }
         let mut response = Response::with_reason(refusal.status, refusal.why, "litequic; error=http_request_error");
         self.worker.handler.complete_rejection(&self.client, &mut response);

@@ -69,7 +69,7 @@ impl ResponseBuffer {
         if room > 0 {
             return Poll::Ready(room.clamp(TRAIN, MAX_READ));
         }
-        if state.waiting.is_none() && state.lease.is_denied() {
+        if state.waiting.is_none() && state.lease.denied {
             self.metrics.shared.limit_send_buffer.increment();
         }
         state.waiting = Some(cx.waker().clone());
@@ -103,7 +103,7 @@ impl ResponseBuffer {
     /// Returns leased bytes that are not queued to the budget, while there is nothing to write.
     pub(super) fn return_unused_lease(&self) {
         let state = &mut *self.state.borrow_mut();
-        state.lease.release_unused(state.sent, state.queued);
+        state.lease.cut_unused(state.sent, state.queued, 0);
     }
 
     /// Ends the buffer: only queued bytes stay leased.
@@ -150,7 +150,7 @@ impl ResponseBuffer {
             state.count_progress(0);
             state.queued = state.queued.saturating_sub(bytes);
             if state.ended {
-                state.lease.release_unused(state.sent, state.queued);
+                state.lease.cut_unused(state.sent, state.queued, 0);
             }
             state.waiting.take()
         };

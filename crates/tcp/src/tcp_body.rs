@@ -4,15 +4,14 @@ use super::{
     body_discard::{BodyDiscard, LingerLimits},
     request_head,
     response_buffer::{QueuedPiece, ResponseBuffer},
-    tcp_connection::ActiveRequest,
+    tcp_connection::{ActiveRequest, TcpConnection},
 };
 use crate::tcp_metrics::TcpMetrics;
 use bytes::{Bytes, BytesMut};
 use http::Method;
 use http_body::{Body, Frame, SizeHint};
 use litequic_exchange::{
-    BodyError, ClientDeadline, MinimumRate, RequestRecord, TimeoutCause, priority::Priority, rarely_has_body,
-    terms::FieldLimits,
+    BodyError, ClientDeadline, RequestRecord, TimeoutCause, priority::Priority, rarely_has_body, terms::FieldLimits,
 };
 use std::{
     cell::Cell,
@@ -78,33 +77,26 @@ pub(super) struct TcpRequestBody<I: IncomingBody> {
 }
 
 impl<I: IncomingBody> TcpRequestBody<I> {
-    pub(super) fn new(
+    pub(super) fn new<H: 'static>(
         incoming: I,
-        pace: MinimumRate,
+        connection: &TcpConnection<H>,
         fault: Rc<Cell<Option<BodyError>>>,
-        metrics: Arc<TcpMetrics>,
         record: RequestRecord,
-        lingering: LingerLimits,
     ) -> Self {
         Self {
             incoming: Some(incoming),
             ahead: None,
             joined: BytesMut::new(),
             vain_polls: 0,
-            deadline: ClientDeadline::new(pace),
+            deadline: ClientDeadline::new(connection.terms.minimum_upload_rate()),
             fault,
             received: 0,
             ended: false,
-            metrics,
+            metrics: Arc::clone(&connection.worker.metrics),
             record,
-            lingering,
-            trailer_limits: FieldLimits::NONE,
+            lingering: connection.linger_limits(),
+            trailer_limits: connection.terms.field_limits,
         }
-    }
-
-    pub(super) fn with_trailer_limits(mut self, bounds: FieldLimits) -> Self {
-        self.trailer_limits = bounds;
-        self
     }
 
     /// Returns the body for the handler, which may stop the client's deadline.
@@ -162,9 +154,7 @@ impl<I: IncomingBody> TcpRequestBody<I> {
         }
         Poll::Ready(next)
     }
-}
 
-impl<I: IncomingBody> TcpRequestBody<I> {
     /// Returns `frame`, unless it has trailers that are invalid or too large.
     fn check_frame(&self, frame: Frame<Bytes>) -> Result<Frame<Bytes>, BodyError> {
         match frame.trailers_ref().map(|trailers| request_head::check_trailers(trailers, &self.trailer_limits)) {
@@ -177,11 +167,9 @@ impl<I: IncomingBody> TcpRequestBody<I> {
             _ => Ok(frame),
         }
     }
-}
 
-/// Joins short pieces that have arrived. A client that sends byte by byte causes no write, and no wake of the origin,
-/// for each byte.
-impl<I: IncomingBody> TcpRequestBody<I> {
+    /// Joins short pieces that have arrived. A client that sends byte by byte causes no write, and no wake of the
+    /// origin, for each byte.
     fn poll_joined(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         while self.joined.len() < MAX_JOINED {
             let next = match self.poll_received(cx) {
@@ -343,9 +331,7 @@ impl<H> TcpResponseBody<H> {
         }
         self.buffer.as_ref().map_or(Poll::Ready(()), |share| share.poll_all_written(cx))
     }
-}
 
-impl<H> TcpResponseBody<H> {
     /// Ready when more of the body may be read from the origin; pending while the client has too many bytes to read.
     pub(super) fn poll_may_read_more(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if let Some(share) = &self.buffer
@@ -398,7 +384,7 @@ impl<H> TcpResponseBody<H> {
 
     /// Returns the priority of the request, if responses are sent by their priorities.
     pub(super) fn body_priority(&self) -> Option<Priority> {
-        self.request.as_ref().and_then(ActiveRequest::initial_priority)
+        self.request.as_ref().and_then(|request| request.priority)
     }
 
     /// Whether the response has failed, and the bytes before the failure are still being written.

@@ -11,7 +11,6 @@ use super::{
     tcp_worker::{AdmittedConnection, TcpWorker},
     write_timeout::{ClientSocket, WriteTimeout},
 };
-use crate::tcp_metrics::TcpMetrics;
 use http::StatusCode;
 use litequic_base::{
     lifecycle::{PhaseWatch, ProcessPhase},
@@ -105,7 +104,7 @@ impl<H: 'static> TcpConnection<H> {
         holder.set_client_address(client.address);
         holder.mark_ready();
         let connection = Rc::new(Self {
-            client: Rc::new(Client { connection: holder.connection_number(), ..client }),
+            client: Rc::new(Client { connection: holder.id, ..client }),
             admitted,
             budget,
             account: OnceCell::new(),
@@ -124,12 +123,10 @@ impl<H: 'static> TcpConnection<H> {
 }
 
 impl<H> TcpConnection<H> {
-    pub(super) fn tcp_metrics(&self) -> &Arc<TcpMetrics> {
-        &self.worker.metrics
-    }
-
     pub(super) fn linger_limits(&self) -> LingerLimits {
-        LingerLimits::new(&self.terms.limits, &self.terms.timeouts, Arc::clone(self.tcp_metrics()))
+        let Terms { limits, timeouts, .. } = &*self.terms;
+        let metrics = Arc::clone(&self.worker.metrics);
+        LingerLimits { bytes: limits.max_lingering_bytes, timeout: timeouts.lingering, metrics }
     }
 
     /// Sets the account of bytes received from the client. To be called once, by the connection's task.
@@ -151,19 +148,9 @@ impl<H> TcpConnection<H> {
             self.terms.minimum_download_rate(),
             Rc::clone(&self.writes),
             self.admitted.entry.traffic_counter(),
-            Arc::clone(self.tcp_metrics()),
+            Arc::clone(&self.worker.metrics),
         );
         if self.has_ordered_responses() { timed.with_queue_limit(self.worker.transport) } else { timed }
-    }
-
-    /// Whether the operator has closed the connection.
-    fn is_closed_by_operator(&self) -> bool {
-        self.lifecycle.tcp_phase() == TcpPhase::Closed { reason: TcpEnd::Operator }
-    }
-
-    /// Whether the connection ends because its client did or held too much.
-    pub(super) fn is_closed_as_excessive(&self) -> bool {
-        self.lifecycle.tcp_phase() == TcpPhase::Closed { reason: TcpEnd::Excessive }
     }
 
     /// Counts the end of the connection by its reason: hyper or h2 has ended it, after an error if it `broke_off`, or
@@ -174,7 +161,7 @@ impl<H> TcpConnection<H> {
         }
         self.lifecycle.on_event(TcpEvent::Ended { broke_off });
         let TcpPhase::Closed { reason } = self.lifecycle.tcp_phase() else { return };
-        let metrics = self.tcp_metrics();
+        let metrics = &self.worker.metrics;
         match reason {
             TcpEnd::Client => &metrics.tcp_closed_client,
             TcpEnd::Broken => &metrics.tcp_closed_broken,
@@ -210,7 +197,7 @@ impl<H> TcpConnection<H> {
             }
             idle.as_mut().poll(cx).map(|()| {
                 if !goes_away {
-                    self.tcp_metrics().timeout_idle.increment();
+                    self.worker.metrics.timeout_idle.increment();
                 }
                 TcpEvent::TimedOut
             })
@@ -283,11 +270,11 @@ impl<H> TcpConnection<H> {
     /// Counts an accepted request. The last one that the connection may have ends it.
     pub(super) fn count_request(&self) {
         match self.client.protocol {
-            Protocol::Http2 => self.tcp_metrics().requests_h2.increment(),
-            Protocol::Http1 | Protocol::Http3 => self.tcp_metrics().requests_h1.increment(),
+            Protocol::Http2 => self.worker.metrics.requests_h2.increment(),
+            Protocol::Http1 | Protocol::Http3 => self.worker.metrics.requests_h1.increment(),
         }
         if self.lifecycle.count_accepted() == self.terms.limits.max_requests {
-            self.tcp_metrics().shared.limit_requests.increment();
+            self.worker.metrics.shared.limit_requests.increment();
             self.lifecycle.on_event(TcpEvent::Exhausted);
         }
     }
@@ -300,10 +287,10 @@ impl<H> TcpConnection<H> {
         if is_http2 && self.lifecycle.is_closed() {
             return;
         }
-        self.tcp_metrics().shared.streams_reset_by_client.increment();
+        self.worker.metrics.shared.streams_reset_by_client.increment();
         // HTTP/1.1 can cancel only one request a connection.
         if is_http2 && !self.lifecycle.on_request_cancelled() {
-            self.tcp_metrics().shared.limit_resets.increment();
+            self.worker.metrics.shared.limit_resets.increment();
             self.lifecycle.on_event(TcpEvent::Excessive);
         }
     }
@@ -311,7 +298,7 @@ impl<H> TcpConnection<H> {
 
 /// A request in progress, until the kernel has its response.
 pub(super) struct ActiveRequest<H> {
-    connection: Rc<TcpConnection<H>>,
+    pub(super) connection: Rc<TcpConnection<H>>,
     recording: RecordGuard,
     began: Instant,
     /// Stream of HTTP/2, or [`NO_STREAM`].
@@ -320,7 +307,7 @@ pub(super) struct ActiveRequest<H> {
     /// `None` before the first piece of the response's body.
     buffer: Option<Rc<ResponseBuffer>>,
     /// Priority of the request, if responses are sent by their priorities.
-    priority: Option<Priority>,
+    pub(super) priority: Option<Priority>,
     /// The request counts as being served.
     serving: bool,
     ended: bool,
@@ -330,7 +317,7 @@ impl<H> ActiveRequest<H> {
     pub(super) fn new(connection: Rc<TcpConnection<H>>, stream: u32) -> Self {
         connection.lifecycle.on_request_began();
         connection.admitted.entry.set_open_requests(connection.lifecycle.serving_count());
-        connection.tcp_metrics().shared.requests_open.increment();
+        connection.worker.metrics.shared.requests_open.increment();
         let recording = connection.worker.records.begin_record(|| Rc::clone(&connection.client));
         let began = Instant::now();
         Self {
@@ -346,12 +333,8 @@ impl<H> ActiveRequest<H> {
         }
     }
 
-    pub(super) fn request_metrics(&self) -> &TcpMetrics {
-        self.connection.tcp_metrics()
-    }
-
     pub(super) fn request_record(&self) -> &RequestRecord {
-        self.recording.shared_record()
+        &self.recording.0
     }
 
     /// Whether the kernel accepts nothing more over HTTP/1.1. Over HTTP/2 each piece reports its write.
@@ -365,11 +348,6 @@ impl<H> ActiveRequest<H> {
         let priority = priorities.assign_request_priority(self.stream, fields, is_tunnel);
         self.priority = Some(priority);
         self.request_record().update_facts(|facts| facts.priority = Some(priority));
-    }
-
-    /// Returns the priority of the request, if responses are sent by their priorities.
-    pub(super) const fn initial_priority(&self) -> Option<Priority> {
-        self.priority
     }
 
     /// Applies the priority in the response's `fields`.
@@ -399,7 +377,7 @@ impl<H> ActiveRequest<H> {
         let connection = &self.connection;
         let (own, worker) = (&connection.budget, &connection.worker.send);
         let limit = connection.terms.limits.stream_send_buffer.into();
-        let metrics = Arc::clone(connection.tcp_metrics());
+        let metrics = Arc::clone(&connection.worker.metrics);
         let share = ResponseBuffer::new(own, worker, limit, metrics, self.request_record().clone());
         self.buffer = Some(Rc::clone(&share));
         share
@@ -449,7 +427,7 @@ impl<H> ActiveRequest<H> {
     fn cut_off_request(&mut self, end: RequestEnd) {
         self.ended = true;
         self.recording.set_end(end);
-        self.request_metrics().shared.streams_reset_by_proxy.increment();
+        self.connection.worker.metrics.shared.streams_reset_by_proxy.increment();
         self.connection.writes.drop_response(self.stream);
     }
 }
@@ -468,24 +446,25 @@ impl<H> Drop for ActiveRequest<H> {
     fn drop(&mut self) {
         if self.connection.writes.is_stalled() {
             self.stall_request();
-        } else if self.connection.lifecycle.tcp_phase() == (TcpPhase::Closed { reason: TcpEnd::Evicted }) {
+        } else if self.connection.lifecycle.is_closed_for(TcpEnd::Evicted) {
             self.evict_request();
-        } else if !self.ended && self.connection.is_closed_by_operator() {
+        } else if !self.ended && self.connection.lifecycle.is_closed_for(TcpEnd::Operator) {
             self.cut_off_request(RequestEnd::Closed);
         }
         self.end_serving();
         let connection = &self.connection;
-        connection.tcp_metrics().shared.request_duration.observe_time(self.began.elapsed());
+        connection.worker.metrics.shared.request_duration.observe_time(self.began.elapsed());
         if self.responded {
             connection
-                .tcp_metrics()
+                .worker
+                .metrics
                 .shared
                 .response_size
                 .observe_size(self.buffer.as_ref().map_or(0, |share| share.written_bytes()));
         }
-        connection.tcp_metrics().shared.requests_open.decrement();
+        connection.worker.metrics.shared.requests_open.decrement();
         if let Some(priorities) = connection.priorities.get() {
-            priorities.forget_stream(self.stream);
+            priorities.order.forget_overrides(self.stream.into());
         }
         if !self.ended {
             connection.writes.drop_response(self.stream);

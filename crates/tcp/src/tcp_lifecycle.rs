@@ -1,6 +1,6 @@
 //! Tracks one TCP connection: its phase, its requests, and the next step of its task.
 
-use super::tcp_phase::{PhaseStep, TcpEvent, TcpPhase};
+use super::tcp_phase::{PhaseStep, TcpEnd, TcpEvent, TcpPhase};
 use litequic_base::token_bucket::TokenBucket;
 use litequic_resources::connections::{ConnectionEntry, EvictionReason};
 use std::{
@@ -53,6 +53,11 @@ impl TcpLifecycle {
     }
 
     /// Whether the client was requested to close the connection.
+    /// Whether the connection has ended for `reason`.
+    pub(super) fn is_closed_for(&self, reason: TcpEnd) -> bool {
+        self.tcp_phase() == TcpPhase::Closed { reason }
+    }
+
     pub(super) fn is_going_away(&self) -> bool {
         matches!(self.tcp_phase(), TcpPhase::GoingAway { .. })
     }

@@ -101,12 +101,6 @@ impl<H> TcpWorker<H> {
         alt_svc.alt_svc_value(&self.current_terms().config.listen, host)
     }
 
-    /// Returns the network that a connection from `peer` counts for; `None` for a load balancer that sends PROXY
-    /// protocol headers, which is a source of its own.
-    fn peer_network(&self, peer: IpAddr) -> Option<(IpAddr, u8)> {
-        if self.current_terms().config.listen.is_proxy_sender(peer) { None } else { self.client_network(peer) }
-    }
-
     /// Returns the network that a client at `address` counts for.
     pub(super) fn client_network(&self, address: IpAddr) -> Option<(IpAddr, u8)> {
         self.current_terms().config.source_of_client(address).map(|network| (network.address, network.prefix))
@@ -133,7 +127,8 @@ impl<H> TcpWorker<H> {
         if self.is_denied_counted(peer.ip()) {
             return None;
         }
-        let network = self.peer_network(peer.ip());
+        let is_proxy = self.current_terms().config.listen.is_proxy_sender(peer.ip());
+        let network = if is_proxy { None } else { self.client_network(peer.ip()) };
         let Self { pressure, registry: holders, pool, .. } = self;
         if pressure.pressure_step().refuses_connection(|| holders.has_two_connections(*pool, network)) {
             self.metrics.limit_memory_connections.increment();
@@ -150,7 +145,7 @@ impl<H> TcpWorker<H> {
             // one whose client sends nothing.
             self.metrics.limit_client_descriptors.increment();
             if !holders.has_leaving_connection(*pool) {
-                holders.evict_for_newcomer(*pool, &ClientSource::new(network, holder.connection_number()));
+                holders.evict_for_newcomer(*pool, &ClientSource::new(network, holder.id));
             }
             return None;
         };

@@ -44,7 +44,7 @@ impl<H> TunnelHandoff<H> {
             }
             Err(ExpiryCause::Evicted) => open.evict_request(),
             Err(silenced @ (ExpiryCause::TimedOut | ExpiryCause::HalfClosed)) => {
-                let shared = &open.request_metrics().shared;
+                let shared = &open.connection.worker.metrics.shared;
                 let is_half_closed = silenced == ExpiryCause::HalfClosed;
                 if is_half_closed { &shared.timeout_tunnel_half_closed } else { &shared.timeout_tunnel }.increment();
                 open.request_record().record_broken_body(BodyError::TimedOut);
@@ -80,7 +80,7 @@ impl<S: AsyncRead + Unpin, H> AsyncRead for MeteredClient<'_, S, H> {
         }
         ready!(self.note_failure(read))?;
         let bytes = out.filled().len().saturating_sub(before) as u64;
-        self.request.request_metrics().shared.request_body_bytes.increment_by(bytes);
+        self.request.connection.worker.metrics.shared.request_body_bytes.increment_by(bytes);
         self.request.request_record().update_facts(|facts| facts.received = facts.received.saturating_add(bytes));
         Poll::Ready(Ok(()))
     }
@@ -90,7 +90,7 @@ impl<S: AsyncWrite + Unpin, H> AsyncWrite for MeteredClient<'_, S, H> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
         let written = ready!(self.note_failure(written))?;
-        self.request.request_metrics().shared.response_body_bytes.increment_by(written as u64);
+        self.request.connection.worker.metrics.shared.response_body_bytes.increment_by(written as u64);
         self.request.request_record().update_facts(|facts| facts.sent = facts.sent.saturating_add(written as u64));
         Poll::Ready(Ok(written))
     }

@@ -303,7 +303,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_client_that_reads_nothing_or_too_slowly_times_out() {
-        let pace = MinimumRate::new(Duration::from_secs(30), 200, Duration::from_secs(20));
+        let pace = MinimumRate { idle_timeout: Duration::from_secs(30), rate: 200, grace: Duration::from_secs(20) };
         assert_eq!(write(1_000, pace).await, (100, 0, 0));
         // 1,000 bytes are taken at once, and last for five seconds more.
         let (seconds, stalled, slow) = write(100, pace).await;

@@ -88,21 +88,21 @@ impl InheritedState {
                 }
                 let ids = scheme(mask)?;
                 // Clients of the predecessor have reset tokens of its replica.
-                if replica != *own.token_replica() {
-                    let (own, replica) = (own.token_replica().replica_name(), replica.replica_name());
+                if replica != own.replica {
+                    let (own, replica) = (&own.replica.0, &replica.0);
                     tracing::info!(
                         own,
                         replica,
                         "stateless reset tokens are derived from the previous replica name until a restart"
                     );
                 }
-                let secrets = match secret {
+                let mut secrets = match secret {
                     // The predecessor's secret is used only if none comes from a file: this process has read that file
                     // itself.
                     Some(secret) if config.listen.secret_file.is_none() => Secrets::from_predecessor(secret),
                     _ => own,
-                }
-                .with_replica(replica);
+                };
+                secrets.replica = replica;
                 let predecessor = Some(predecessor);
                 let others = Arc::new(Generations::from_numbers(older.iter().map(OlderProcess::generation)));
                 let secrets = Arc::new(secrets);

@@ -129,7 +129,7 @@ impl Predecessor {
             replica: Replica::with_name(offer.replica),
             ids: offer.connection_ids.map_or_else(Default::default, |ids| {
                 let OfferedIds { encrypted, mask, nonce, server_id } = ids;
-                (IdLayout::new(Some(ServerIdShape { server_id, nonce, encrypted })), Some(mask))
+                (IdLayout(Some(ServerIdShape { server_id, nonce, encrypted })), Some(mask))
             }),
             older,
             maintenance: offer.maintenance.into_iter().collect(),

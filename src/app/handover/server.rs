@@ -323,24 +323,24 @@ impl HandoverServer {
         };
         let listeners =
             |(address, all): &(SocketAddr, Vec<TcpListener>)| OfferedListeners { address: *address, count: all.len() };
-        let layout = self.ids.layout().layout_shape();
+        let layout = self.ids.layout().0;
         let offer = HandoverOffer {
             format: FORMAT,
             denied: self.denied.denied_networks(Instant::now()).iter().map(offered_network).collect(),
             connection_ids: layout.map(|ServerIdShape { server_id, nonce, encrypted }| OfferedIds {
                 encrypted,
-                mask: self.ids.issuer_mask_key(),
+                mask: self.ids.mask,
                 nonce,
                 server_id,
             }),
             generation: self.generation,
             version: env!("CARGO_PKG_VERSION").into(),
-            secret: self.secrets.handover_secret().copied().map(OfferedSecret),
-            replica: self.secrets.token_replica().replica_name().to_owned(),
+            secret: self.secrets.random.map(OfferedSecret),
+            replica: self.secrets.replica.0.clone(),
             groups: self.groups.iter().map(group).collect(),
             listeners: self.listeners.iter().map(listeners).collect(),
             older: self.older.iter().map(|older| older.generation).collect(),
-            maintenance: self.routing.iter().flat_map(|routing| routing.load().maintenance().export_orders()).collect(),
+            maintenance: self.routing.iter().flat_map(|routing| routing.load().maintenance.export_orders()).collect(),
             http3: self.http3.as_ref().and_then(|http3| http3.operator_order()),
         };
         let mut descriptors: Vec<BorrowedFd<'_>> = Vec::with_capacity(offer.descriptor_count());

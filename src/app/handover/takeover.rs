@@ -34,7 +34,7 @@ impl InheritedState {
             id_len: byte(layout.id_len()),
             first_byte: layout.first_byte(),
             issuer_offset: byte(layout.issuer_offset()),
-            mask: hashed.map(|hashed| SteeringMask { key: self.ids.issuer_mask_key(), hashed }),
+            mask: hashed.map(|hashed| SteeringMask { key: self.ids.mask, hashed }),
             skips_proxy_header: config.listen.proxy_protocol_udp.has_headers(),
         };
         let ProcessSockets { groups, tcp, redirects, admin, probes, .. } = sockets;

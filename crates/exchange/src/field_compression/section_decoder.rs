@@ -130,9 +130,9 @@ impl<'a> SectionDecoder<'a> {
     ) -> Result<(), DecodeError> {
         let index = self.read_integer(prefix)?;
         let (name, value) = table.entry(index).ok_or(NO_SUCH_INDEX)?;
-        let at = self.fields.text_buffer().len();
-        self.fields.text_buffer().extend_from_slice(value.as_bytes());
-        self.fields.end_line(name, at);
+        let at = self.fields.text.len();
+        self.fields.text.extend_from_slice(value.as_bytes());
+        self.fields.push_decoded_line(name, at, 0);
         Ok(())
     }
 
@@ -148,9 +148,9 @@ impl<'a> SectionDecoder<'a> {
         table: &StaticTable<N, FIRST>,
     ) -> Result<(), DecodeError> {
         let (name, _) = table.entry(index).ok_or(NO_SUCH_INDEX)?;
-        let at = self.fields.text_buffer().len();
+        let at = self.fields.text.len();
         self.read_string(7)?;
-        self.fields.end_line(name, at);
+        self.fields.push_decoded_line(name, at, 0);
         Ok(())
     }
 
@@ -161,19 +161,19 @@ impl<'a> SectionDecoder<'a> {
     /// [`DecodeError::Failed`]
     #[inline]
     pub fn decode_literal_line(&mut self, prefix: u32) -> Result<(), DecodeError> {
-        let at = self.fields.text_buffer().len();
+        let at = self.fields.text.len();
         self.read_string(prefix)?;
-        let text = self.fields.text_buffer();
+        let text = &mut self.fields.text;
         let length = text.len().saturating_sub(at);
         match NameId::from_lower_case(text.get(at..).unwrap_or_default()) {
             NameId::OTHER => {
                 self.read_string(7)?;
-                self.fields.end_other_line(at, length);
+                self.fields.push_decoded_line(NameId::OTHER, at, length);
             }
             name => {
                 text.truncate(at);
                 self.read_string(7)?;
-                self.fields.end_line(name, at);
+                self.fields.push_decoded_line(name, at, 0);
             }
         }
         Ok(())
@@ -189,10 +189,10 @@ impl<'a> SectionDecoder<'a> {
         let (raw, rest) = split.ok_or(DecodeError::Failed("truncated string"))?;
         self.rest = rest;
         if huffman {
-            huffman::decode_huffman(raw, self.fields.text_buffer())
+            huffman::decode_huffman(raw, &mut self.fields.text)
                 .map_err(|_| DecodeError::Failed("invalid Huffman string"))
         } else {
-            self.fields.text_buffer().extend_from_slice(raw);
+            self.fields.text.extend_from_slice(raw);
             Ok(())
         }
     }

@@ -7,7 +7,8 @@ use std::mem;
 /// Decoded lines of a field section, pseudo-header fields included.
 #[derive(Debug, Clone, Default)]
 pub struct DecodedFields {
-    text: Vec<u8>,
+    /// Text of all lines, to which the next line is appended.
+    pub text: Vec<u8>,
     lines: Vec<StoredLine>,
 }
 
@@ -31,22 +32,8 @@ impl DecodedFields {
         Self { text, lines }
     }
 
-    /// Returns the buffer to which the next line is appended: its name, unless that has a number, and its value.
-    pub const fn text_buffer(&mut self) -> &mut Vec<u8> {
-        &mut self.text
-    }
-
-    /// Ends a line whose value, of the field `id`, begins at `at`.
-    pub fn end_line(&mut self, id: NameId, at: usize) {
-        self.push_decoded_line(id, at, 0);
-    }
-
-    /// Ends a line whose text begins at `at` with a name of `name_len` bytes, for a name that is not in the table.
-    pub fn end_other_line(&mut self, at: usize, name_len: usize) {
-        self.push_decoded_line(NameId::OTHER, at, name_len);
-    }
-
-    fn push_decoded_line(&mut self, name: NameId, at: usize, name_len: usize) {
+    /// Ends a line whose text begins at `at`: a value, behind `name_len` bytes of a name that is not known.
+    pub fn push_decoded_line(&mut self, name: NameId, at: usize, name_len: usize) {
         let value_len = self.text.len().saturating_sub(at).saturating_sub(name_len);
         // A name that is too long is stored as an empty one, which is invalid. Sections are shorter than 4 GiB by their
         // limits.

@@ -26,7 +26,8 @@ pub struct Span {
 #[derive(Debug, Clone, Copy)]
 pub struct FieldLine<'a> {
     pub(super) id: NameId,
-    is_plain: bool,
+    /// The name consists of letters, digits and `-` alone.
+    pub is_plain: bool,
     pub(super) name: &'a [u8],
     /// Value of the line.
     pub value: &'a [u8],
@@ -47,11 +48,6 @@ impl<'a> FieldLine<'a> {
     /// Returns the bytes of [`Self::name_str`].
     pub fn name_bytes(&self) -> &'a [u8] {
         if self.id.is_known() { self.id.as_str().as_bytes() } else { self.name }
-    }
-
-    /// Whether the name consists of letters, digits and `-` alone.
-    pub const fn has_alphanumeric_name(&self) -> bool {
-        self.is_plain
     }
 
     /// Returns the name, for a lookup.

@@ -2,10 +2,9 @@
 //! allocations.
 
 use super::field_line::StoredLine;
+use litequic_base::free_list::{FreeList, keep_free, take_free};
 use std::{cell::RefCell, mem};
 
-/// Largest number of sets kept for reuse: about 100 KB if all are of usual size.
-const MAX_FREE_SETS: usize = 128;
 /// Largest text of a set kept for reuse, in bytes: more than nearly all headers have.
 const MAX_FREE_TEXT: usize = 2048;
 /// Largest number of lines of a set kept for reuse.
@@ -14,12 +13,12 @@ const MAX_FREE_LINES: usize = 64;
 type FieldMemory = (Vec<u8>, Vec<StoredLine>);
 
 thread_local! {
-    static FREE_SETS: RefCell<Vec<FieldMemory>> = const { RefCell::new(Vec::new()) };
+    static FREE_SETS: FreeList<FieldMemory> = const { RefCell::new(Vec::new()) };
 }
 
 /// Returns memory for `lines` lines and `bytes` bytes of text.
 pub(super) fn take_memory(lines: usize, bytes: usize) -> FieldMemory {
-    let kept = FREE_SETS.try_with(|free| free.borrow_mut().pop()).ok().flatten();
+    let kept = take_free(&FREE_SETS);
     let (mut text, mut all) = kept.unwrap_or_default();
     text.reserve(bytes);
     all.reserve(lines);
@@ -35,11 +34,5 @@ pub(super) fn recycle_memory(text: &mut Vec<u8>, lines: &mut Vec<StoredLine>) {
     let (mut text, mut lines) = (mem::take(text), mem::take(lines));
     text.clear();
     lines.clear();
-    // A thread that ends keeps nothing for reuse.
-    let _ = FREE_SETS.try_with(|free| {
-        let mut free = free.borrow_mut();
-        if free.len() < MAX_FREE_SETS {
-            free.push((text, lines));
-        }
-    });
+    keep_free(&FREE_SETS, (text, lines));
 }

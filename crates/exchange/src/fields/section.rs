@@ -12,7 +12,8 @@ use std::fmt;
 pub struct Fields {
     pub(super) text: Vec<u8>,
     pub(super) lines: Vec<StoredLine>,
-    pub(super) names: NameSet,
+    /// Names of the lines.
+    pub names: NameSet,
 }
 
 const _: () = assert!(size_of::<Fields>() <= 64);
@@ -44,11 +45,6 @@ impl Fields {
     /// Whether the section has no field line.
     pub const fn is_empty(&self) -> bool {
         self.lines.is_empty()
-    }
-
-    /// Returns the set of the names that occur.
-    pub const fn name_set(&self) -> NameSet {
-        self.names
     }
 
     /// Whether a line has the name `name`.
@@ -96,7 +92,7 @@ impl Fields {
     pub fn append(&mut self, name: FieldNameRef<'_>, value: &[u8]) {
         debug_assert!(crate::field_syntax::is_field_value(value), "a value without control characters");
         if name.id.is_known() {
-            self.push_known(name.id, value);
+            self.push_field_line(name.id, true, &[], value);
         } else {
             self.push_field_line(name.id, is_alphanumeric_name(name.text.as_bytes()), name.text.as_bytes(), value);
         }
@@ -113,20 +109,12 @@ impl Fields {
                     name.make_ascii_lowercase();
                 }
             }
-            id => self.push_known(id, value),
+            id => self.push_field_line(id, true, &[], value),
         }
     }
 
     /// Adds a line whose name is in the table.
     #[inline]
-    fn push_known(&mut self, id: NameId, value: &[u8]) {
-        // A line that could not be addressed is left out, as in `push_field_line`.
-        let (Ok(at), Ok(value_len)) = (u32::try_from(self.text.len()), u32::try_from(value.len())) else { return };
-        self.text.extend_from_slice(value);
-        self.lines.push(StoredLine { name: id, is_plain: true, name_len: 0, at, value_len });
-        self.names.insert_id(id, false);
-    }
-
     fn push_field_line(&mut self, id: NameId, is_plain: bool, name: &[u8], value: &[u8]) {
         // A line that could not be addressed is left out. Limits of headers are far below.
         let (Ok(at), Ok(name_len), Ok(value_len)) =

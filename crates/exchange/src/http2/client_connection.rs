@@ -67,13 +67,16 @@ pub struct ClientConnection {
     streams: Vec<(u32, Box<ClientStream>)>,
     next_id: u32,
     /// Number of streams that count for the server's limit.
-    open_streams: u32,
+    pub open_streams: u32,
     /// SETTINGS of the server; `None` before they were received.
     settings: Option<PeerSettings>,
-    send_window: i64,
+    /// Bytes that the server allows on all streams together.
+    pub send_window: i64,
     receive_window: i64,
-    go_away: Option<GoAway>,
-    fault: Option<ConnectionFault>,
+    /// The server's last GOAWAY, or litequic's own.
+    pub go_away: Option<GoAway>,
+    /// Fault that ended the connection, if any did.
+    pub fault: Option<ConnectionFault>,
     frame: FrameState,
     /// Encoded header section whose END_HEADERS is awaited.
     block: Option<HeaderBlock>,
@@ -127,7 +130,7 @@ impl ClientConnection {
     /// `limits`.
     pub fn new(limits: FieldLimits) -> Self {
         let mut output = OutputQueue::default();
-        let out = output.tail_mut();
+        let out = &mut output.tail;
         out.extend_from_slice(PREFACE);
         write_settings(
             out,
@@ -166,29 +169,9 @@ impl ClientConnection {
         self.settings.map_or(0, |settings| settings.max_streams)
     }
 
-    /// Number of streams that are open.
-    pub const fn open_stream_count(&self) -> u32 {
-        self.open_streams
-    }
-
     /// Whether no stream is left, nor a response that is not read.
     pub const fn is_idle(&self) -> bool {
         self.streams.is_empty()
-    }
-
-    /// Bytes of request bodies that the server accepts on the connection.
-    pub const fn connection_send_window(&self) -> i64 {
-        self.send_window
-    }
-
-    /// GOAWAY, if the server sent one.
-    pub const fn go_away(&self) -> Option<GoAway> {
-        self.go_away
-    }
-
-    /// The server's fault that has ended the connection.
-    pub const fn server_fault(&self) -> Option<ConnectionFault> {
-        self.fault
     }
 
     /// Whether another stream may be opened.
@@ -228,7 +211,7 @@ impl ClientConnection {
         self.next_id = id.saturating_add(2);
         let authority = head.fields.get(name::HOST).unwrap_or_else(|| head.authority().as_bytes());
         let fields = head.fields.iter().map(|line| (line.name_ref(), line.value)).chain(extra);
-        write_header_frames(self.output.tail_mut(), id, is_end, DEFAULT_MAX_FRAME_LEN, |out| {
+        write_header_frames(&mut self.output.tail, id, is_end, DEFAULT_MAX_FRAME_LEN, |out| {
             write_request(out, head.method.as_str(), scheme, authority, head.target_bytes(), fields);
         });
         let initial_window = self.settings.unwrap_or_default().initial_window;
@@ -267,7 +250,7 @@ impl ClientConnection {
             let sent = u32::try_from(length).unwrap_or(u32::MAX);
             stream.send_window = stream.send_window.saturating_sub(sent.into());
             self.send_window = self.send_window.saturating_sub(sent.into());
-            Http2FrameHeader { length: sent, kind: kind::DATA, flags: 0, stream: id }.write(self.output.tail_mut());
+            Http2FrameHeader { length: sent, kind: kind::DATA, flags: 0, stream: id }.write(&mut self.output.tail);
             self.output.push_body_piece(piece.split_to(length));
         }
     }
@@ -284,12 +267,12 @@ impl ClientConnection {
         match trailers.filter(|trailers| !trailers.is_empty()) {
             Some(trailers) => {
                 let fields = trailers.iter().map(|line| (line.name_ref(), line.value));
-                write_header_frames(self.output.tail_mut(), id, true, DEFAULT_MAX_FRAME_LEN, |out| {
+                write_header_frames(&mut self.output.tail, id, true, DEFAULT_MAX_FRAME_LEN, |out| {
                     write_field_block(out, fields);
                 });
             }
             None => Http2FrameHeader { length: 0, kind: kind::DATA, flags: flag::END_STREAM, stream: id }
-                .write(self.output.tail_mut()),
+                .write(&mut self.output.tail),
         }
         if is_closed {
             self.open_streams = self.open_streams.saturating_sub(1);
@@ -332,7 +315,7 @@ impl ClientConnection {
             },
         };
         if increment > 0 {
-            write_window_update(self.output.tail_mut(), id, increment);
+            write_window_update(&mut self.output.tail, id, increment);
         }
         polled
     }
@@ -383,7 +366,7 @@ impl ClientConnection {
         if self.fault.is_some() {
             return false;
         }
-        write_rst_stream(self.output.tail_mut(), id, Http2ErrorCode::Cancel);
+        write_rst_stream(&mut self.output.tail, id, Http2ErrorCode::Cancel);
         true
     }
 
@@ -429,7 +412,7 @@ impl ClientConnection {
     /// Ends the connection by GOAWAY (RFC 9113 §6.8): the client opens no more streams.
     pub fn begin_close(&mut self) {
         if self.go_away.is_none() && self.fault.is_none() {
-            write_goaway(self.output.tail_mut(), 0, Http2ErrorCode::NoError);
+            write_goaway(&mut self.output.tail, 0, Http2ErrorCode::NoError);
             self.go_away = Some(GoAway { last_stream: u32::MAX, code: Http2ErrorCode::NoError });
         }
     }
@@ -467,7 +450,7 @@ impl ClientConnection {
         let received = self.receive_frames(input);
         if let Err(fault) = received {
             self.fault = Some(fault);
-            write_goaway(self.output.tail_mut(), 0, fault.code);
+            write_goaway(&mut self.output.tail, 0, fault.code);
             self.fail_streams(|_| Some(StreamFailure::Closed));
         }
         received
@@ -572,7 +555,7 @@ impl ClientConnection {
         let used = i64::from(MAX_WINDOW).saturating_sub(self.receive_window);
         if used > self.receive_window {
             self.receive_window = MAX_WINDOW.into();
-            write_window_update(self.output.tail_mut(), 0, u32::try_from(used).unwrap_or(MAX_WINDOW));
+            write_window_update(&mut self.output.tail, 0, u32::try_from(used).unwrap_or(MAX_WINDOW));
         }
         self.check_stream_id(header.stream)?;
         if let Some(stream) = self.stream_mut(header.stream) {
@@ -662,7 +645,7 @@ impl ClientConnection {
             kind::PING => {
                 let opaque = payload.first_chunk().filter(|_| payload.len() == 8).ok_or(size)?;
                 if flags & flag::ACK == 0 {
-                    write_ping_ack(self.output.tail_mut(), opaque);
+                    write_ping_ack(&mut self.output.tail, opaque);
                 }
             }
             kind::GOAWAY => {
@@ -791,7 +774,7 @@ impl ClientConnection {
             stream.failure = Some(failure);
             stream.wake_tasks();
             self.open_streams = self.open_streams.saturating_sub(1);
-            write_rst_stream(self.output.tail_mut(), id, code);
+            write_rst_stream(&mut self.output.tail, id, code);
         }
     }
 
@@ -877,7 +860,7 @@ impl ClientConnection {
         if change > 0 {
             self.wake_senders();
         }
-        write_settings_ack(self.output.tail_mut());
+        write_settings_ack(&mut self.output.tail);
         Ok(())
     }
 

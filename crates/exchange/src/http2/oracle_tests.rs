@@ -257,12 +257,12 @@ async fn perform_plans(plans: &[Plan], transport: &Transport) -> (Vec<Call>, Vec
         loop {
             let mut moves = false;
             for (number, call) in calls.iter_mut().enumerate().filter(|(_, call)| call.id.is_none()) {
-                if client.go_away().is_some() {
+                if client.go_away.is_some() {
                     call.is_over = true;
                 }
                 let head = Head::new(Method::POST, Authority::new("a"), &format!("/{number}"), Fields::new());
                 call.id = client.begin_stream(&head, "http", None, call.plan.upload.is_none());
-                assert!(call.id.is_none() || client.open_stream_count() <= transport.max_streams);
+                assert!(call.id.is_none() || client.open_streams <= transport.max_streams);
             }
             for call in &mut calls {
                 moves |= call.advance(&mut client, transport.capacity, cx);

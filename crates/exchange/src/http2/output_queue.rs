@@ -16,7 +16,7 @@ pub(super) struct OutputQueue {
     /// Complete parts, in front of `tail`.
     parts: VecDeque<Bytes>,
     /// Frames behind the last part.
-    tail: Vec<u8>,
+    pub(super) tail: Vec<u8>,
     /// Number of bytes of `tail` that are written already.
     written: usize,
     /// Number of bytes in `parts`.
@@ -24,11 +24,6 @@ pub(super) struct OutputQueue {
 }
 
 impl OutputQueue {
-    /// Buffer to which frames are appended.
-    pub(super) const fn tail_mut(&mut self) -> &mut Vec<u8> {
-        &mut self.tail
-    }
-
     /// Appends a piece of a body.
     pub(super) fn push_body_piece(&mut self, piece: Bytes) {
         if piece.len() < MIN_SHARED {
@@ -85,7 +80,7 @@ mod tests {
         let (mut queue, mut expected) = (OutputQueue::default(), Vec::new());
         let mut written = Vec::new();
         for size in [0, 1, MIN_SHARED - 1, MIN_SHARED, 50_000, 3] {
-            queue.tail_mut().extend_from_slice(b"frame");
+            queue.tail.extend_from_slice(b"frame");
             let piece = Bytes::from(vec![u8::try_from(size % 251).unwrap(); size]);
             queue.push_body_piece(piece.clone());
             expected.extend_from_slice(b"frame");

@@ -454,7 +454,7 @@ fn a_fault_of_a_stream_ends_it_alone() {
             let answer = [frame(kind::HEADERS, 4, other, b"\x88"), frame(kind::DATA, END, other, b"fine")].concat();
             connection.receive(&answer).unwrap();
             assert_eq!(read(&mut connection, other), Ok((200, b"fine".to_vec())), "{name}");
-            assert!(connection.accepts_streams() && connection.open_stream_count() == 0, "{name}");
+            assert!(connection.accepts_streams() && connection.open_streams == 0, "{name}");
         }
     }
 }
@@ -488,16 +488,16 @@ fn goaway_fails_the_streams_above_its_last_one() {
     let unprocessed = Err("the origin did not process the request".to_owned());
     assert_eq!(read(&mut connection, ids[3]), unprocessed);
     assert!(!connection.accepts_streams());
-    assert_eq!(connection.open_stream_count(), 3);
+    assert_eq!(connection.open_streams, 3);
     // A later one may lower the last stream, not raise it.
     connection.receive(&goaway(1)).unwrap();
     connection.receive(&goaway(255)).unwrap();
-    assert_eq!(connection.go_away().unwrap().last_stream, 1);
+    assert_eq!(connection.go_away.unwrap().last_stream, 1);
     assert_eq!((read(&mut connection, ids[1]), read(&mut connection, ids[2])), (unprocessed.clone(), unprocessed));
     connection.receive(EMPTY).unwrap();
     assert_eq!(read(&mut connection, ids[0]), Ok((200, vec![])));
     assert!(
-        connection.open_stream_count() == 0
+        connection.open_streams == 0
             && written(&mut connection).iter().all(|(header, _)| header.kind != kind::RST_STREAM)
     );
 }
@@ -512,7 +512,7 @@ fn an_end_within_a_frame_ends_all_streams() {
         connection.receive(&whole[..length]).unwrap();
         connection.on_closed();
         assert_eq!(read(&mut connection, id), Err("the connection to the origin ended".into()));
-        assert_eq!(connection.open_stream_count(), 0);
+        assert_eq!(connection.open_streams, 0);
     }
 }
 

@@ -48,7 +48,8 @@ pub struct PriorityOrder<T> {
     list: SendList,
     /// Sorted by ID.
     streams: Vec<OrderedStream<T>>,
-    waiting: usize,
+    /// Number of streams that wait for a turn.
+    pub waiting: usize,
     /// Counts turns and places in the list.
     clock: u64,
     /// A bit for each urgency whose last turn was that of an incremental stream.
@@ -127,11 +128,6 @@ impl<T: Clone> PriorityOrder<T> {
         self.stop_waiting(id);
         let index = self.stream_index(id)?;
         Some(self.streams.remove(index).handle)
-    }
-
-    /// Returns the number of waiting streams.
-    pub fn waiting_streams(&self) -> usize {
-        self.waiting
     }
 
     /// Changes the priority of a stream.
@@ -679,7 +675,7 @@ mod tests {
                 }
                 connection.hands_over();
                 let waiting = connection.waiting().count();
-                prop_assert_eq!(waiting, connection.order.waiting_streams());
+                prop_assert_eq!(waiting, connection.order.waiting);
                 let free = HORIZON - connection.unsent();
                 match connection.last {
                     NextTurn::Free(bytes) => prop_assert!(waiting > 0 && free < bytes && bytes <= HORIZON / 2),

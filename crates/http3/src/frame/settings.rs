@@ -57,11 +57,9 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Appends a SETTINGS frame with the settings that differ from the defaults. `grease`, any number, adds a reserved
-    /// setting, so that peers keep ignoring unknown ones (RFC 9114 §7.2.4.1).
+    /// Appends a SETTINGS frame with the settings that differ from the defaults.
     #[expect(clippy::arithmetic_side_effects, reason = "identifiers and lengths of litequic's own settings")]
-    pub fn encode_settings(&self, grease: Option<u64>, out: &mut BytesMut) {
-        let grease = grease.map(|seed| (0x1f * (seed % GREASE_IDS) + 0x21, seed & 0xff));
+    pub fn encode_settings(&self, out: &mut BytesMut) {
         let known = [
             (QPACK_MAX_TABLE_CAPACITY, Some(self.qpack_max_table_capacity).filter(|&bytes| bytes != 0)),
             (MAX_FIELD_SECTION_SIZE, self.max_field_section_size),
@@ -69,7 +67,7 @@ impl Settings {
             (ENABLE_CONNECT_PROTOCOL, self.enable_connect_protocol.then_some(1)),
             (H3_DATAGRAM, self.h3_datagram.then_some(1)),
         ];
-        let all = || known.into_iter().filter_map(|(id, value)| Some((id, value?))).chain(grease);
+        let all = || known.into_iter().filter_map(|(id, value)| Some((id, value?)));
         let length = all().map(|(id, value)| (varint::varint_len(id) + varint::varint_len(value)) as u64).sum();
         FrameHeader { kind: FrameType::Settings, length }.encode_frame_header(out);
         for (id, value) in all() {
@@ -78,9 +76,6 @@ impl Settings {
         }
     }
 }
-
-/// Number of reserved identifiers for `grease`; all take less than four bytes.
-const GREASE_IDS: u64 = 1 << 20;
 
 fn next_setting_integer(rest: &mut &[u8]) -> Result<u64, ErrorCode> {
     let (value, length) = varint::decode_varint(rest).ok_or(ErrorCode::FrameError)?;
@@ -141,7 +136,6 @@ mod tests {
             max_field_section_size in proptest::option::of(0..=varint::MAX_VARINT),
             enable_connect_protocol: bool,
             h3_datagram: bool,
-            grease: Option<u64>,
         ) {
             let settings = Settings {
                 qpack_max_table_capacity,
@@ -151,7 +145,7 @@ mod tests {
                 h3_datagram,
             };
             let mut out = BytesMut::new();
-            settings.encode_settings(grease, &mut out);
+            settings.encode_settings(&mut out);
             let (header, used) = FrameHeader::decode_frame_header(&out).unwrap();
             prop_assert_eq!(header, FrameHeader { kind: FrameType::Settings, length: (out.len() - used) as u64 });
             prop_assert_eq!(Settings::decode_settings(&out[used..]), Ok(settings));

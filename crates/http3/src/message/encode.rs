@@ -39,7 +39,7 @@ pub fn encode_response(status: StatusCode, fields: &Fields, out: &mut Vec<u8>) -
     let never = if bodiless { FORBIDDEN_IN_BODILESS } else { FORBIDDEN_IN_RESPONSES };
     write_headers_frame(out, |out| {
         qpack::encode_status(status, out);
-        if fields.name_set().intersects(never) {
+        if fields.names.intersects(never) {
             end_to_end_fields(fields)
                 .filter(|line| !never.contains_id(line.id()))
                 .for_each(|line| qpack::encode_line(&line, out));

@@ -29,15 +29,15 @@ pub(super) mod test_support {
 
     /// Adds a field as a literal.
     pub(crate) fn push_literal(fields: &mut DecodedFields, name: &[u8], value: &[u8]) {
-        let at = fields.text_buffer().len();
+        let at = fields.text.len();
         match NameId::from_lower_case(name) {
             NameId::OTHER => {
-                fields.text_buffer().extend_from_slice(&[name, value].concat());
-                fields.end_other_line(at, name.len());
+                fields.text.extend_from_slice(&[name, value].concat());
+                fields.push_decoded_line(NameId::OTHER, at, name.len());
             }
             id => {
-                fields.text_buffer().extend_from_slice(value);
-                fields.end_line(id, at);
+                fields.text.extend_from_slice(value);
+                fields.push_decoded_line(id, at, 0);
             }
         }
     }

@@ -3,27 +3,18 @@
 use crate::error_code::ErrorCode;
 use litequic_exchange::field_compression::add_continuation;
 
-/// Reader of the peer's encoder stream: instructions for litequic's dynamic table, which has no capacity.
-#[derive(Debug, Default)]
-pub struct EncoderStream(());
+/// Set Dynamic Table Capacity 0, the only valid instruction for litequic's dynamic table, which has no capacity. Any
+/// other capacity is above the limit, no insertion fits in, and there is nothing to duplicate.
+const SET_CAPACITY_0: u8 = 0x20;
 
-impl EncoderStream {
-    /// Set Dynamic Table Capacity 0, the only valid instruction. Any other capacity is above the limit, no insertion
-    /// fits in, and there is nothing to duplicate.
-    const SET_CAPACITY_0: u8 = 0x20;
-
-    /// Checks the next bytes of the stream.
-    ///
-    /// # Errors
-    ///
-    /// QPACK_ENCODER_STREAM_ERROR, which closes the connection.
-    pub fn check_instructions(&mut self, chunk: &[u8]) -> Result<(), ErrorCode> {
-        if chunk.iter().all(|&byte| byte == Self::SET_CAPACITY_0) {
-            Ok(())
-        } else {
-            Err(ErrorCode::QpackEncoderStreamError)
-        }
-    }
+/// Checks the next bytes of the peer's encoder stream.
+///
+/// # Errors
+///
+/// QPACK_ENCODER_STREAM_ERROR, which closes the connection.
+pub fn check_encoder_stream(chunk: &[u8]) -> Result<(), ErrorCode> {
+    let is_valid = chunk.iter().all(|&byte| byte == SET_CAPACITY_0);
+    if is_valid { Ok(()) } else { Err(ErrorCode::QpackEncoderStreamError) }
 }
 
 /// Reader of the peer's decoder stream: instructions about litequic's field sections, none of which needs a table.
@@ -78,7 +69,7 @@ mod tests {
         ];
         for (bytes, allowed) in table {
             let expected = if allowed { Ok(()) } else { Err(ErrorCode::QpackEncoderStreamError) };
-            assert_eq!(EncoderStream::default().check_instructions(bytes), expected, "{bytes:02x?}");
+            assert_eq!(check_encoder_stream(bytes), expected, "{bytes:02x?}");
         }
     }
 

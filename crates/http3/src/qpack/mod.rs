@@ -8,5 +8,5 @@ mod static_table;
 
 pub use decode::decode_section;
 pub use encode::{encode_field, encode_line, encode_prefix, encode_status};
-pub use instructions::{DecoderStream, EncoderStream};
+pub use instructions::{DecoderStream, check_encoder_stream};
 pub use litequic_exchange::{field_compression::DecodeError, terms::FieldLimits};

@@ -34,7 +34,7 @@ pub(crate) enum TakenPermit {
 /// Rate limit of events, such as the requests of one route, shared by all workers.
 #[derive(Debug)]
 pub(crate) struct RateLimiter {
-    limit: RateLimit,
+    pub(crate) limit: RateLimit,
     emission: EmissionInterval,
     began: Instant,
     counts: RateCounters,
@@ -68,10 +68,6 @@ impl RateLimiter {
             }
         };
         Self { limit, emission: EmissionInterval::new(&limit), began: now, counts }
-    }
-
-    pub(crate) fn configured_limit(&self) -> &RateLimit {
-        &self.limit
     }
 
     /// Counts an event of `key`, if the limit admits the event.

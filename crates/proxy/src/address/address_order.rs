@@ -15,7 +15,7 @@ use tokio::time::Instant;
 const MAX_FAILED: usize = 1024;
 
 /// Failures that all workers and health checks share.
-static PROCESS_FAILURES: LazyLock<AddressFailures> = LazyLock::new(AddressFailures::default);
+pub(crate) static PROCESS_FAILURES: LazyLock<AddressFailures> = LazyLock::new(AddressFailures::default);
 
 /// Returns `addresses` in the order in which to try them: starting with another one at each `turn`, those that have
 /// `failed` last, and families in turn (RFC 8305 §4). If all have failed, the order is as if none had.
@@ -48,11 +48,6 @@ fn alternate_families(mut list: Vec<SocketAddr>, turn: usize) -> impl Iterator<I
 pub(crate) struct AddressFailures(Arc<ArcSwap<HashMap<SocketAddr, Instant>>>);
 
 impl AddressFailures {
-    /// The failures that all threads of the process share.
-    pub(crate) fn process_failures() -> Self {
-        PROCESS_FAILURES.clone()
-    }
-
     /// Whether `address` has failed and is tried last.
     pub(crate) fn is_failed(&self, address: SocketAddr, now: Instant) -> bool {
         self.0.load().get(&address).is_some_and(|until| now < *until)

@@ -20,7 +20,7 @@ use tokio::{
 const MAX_LOOKUPS: usize = 512;
 
 /// Running lookups of the process.
-static PROCESS_LOOKUPS: LazyLock<Lookups> = LazyLock::new(|| Lookups::new(resolve_by_system));
+pub(crate) static PROCESS_LOOKUPS: LazyLock<Lookups> = LazyLock::new(|| Lookups::new(resolve_by_system));
 
 /// A function that blocks until the addresses of a name are known.
 type ResolveFn = fn(&str) -> io::Result<Vec<IpAddr>>;
@@ -65,11 +65,6 @@ impl Lookups {
     /// A table without lookups. `resolve` may block for any time.
     fn new(resolve: ResolveFn) -> Self {
         Self { running: Arc::default(), resolve }
-    }
-
-    /// The lookups of the process, by getaddrinfo(3).
-    pub(crate) fn process_lookups() -> Self {
-        PROCESS_LOOKUPS.clone()
     }
 
     /// Joins the running lookup of `name`, or starts one.
@@ -264,7 +259,7 @@ pub(crate) mod tests {
 
     #[tokio::test]
     async fn an_address_needs_no_lookup_and_localhost_has_one() {
-        let lookups = Lookups::process_lookups();
+        let lookups = PROCESS_LOOKUPS.clone();
         for host in ["127.0.0.1", "localhost"] {
             let addresses = timeout(TEST_TIMEOUT, lookups.resolve_host(host, 80)).await.unwrap().unwrap();
             assert!(addresses.contains(&([127, 0, 0, 1], 80).into()), "{addresses:?}");

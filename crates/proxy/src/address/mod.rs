@@ -6,8 +6,8 @@ mod lookup;
 mod race;
 mod resolver;
 
-pub(crate) use address_order::{AddressFailures, Blame, order_addresses};
-pub(crate) use lookup::Lookups;
+pub(crate) use address_order::{Blame, PROCESS_FAILURES, order_addresses};
+pub(crate) use lookup::PROCESS_LOOKUPS;
 pub(crate) use race::{RaceWinner, race_addresses};
 pub(crate) use resolver::Resolver;
 

@@ -109,7 +109,8 @@ pub(crate) async fn race_addresses<S, P, F: Future<Output = io::Result<S>>>(
                     continue;
                 }
                 if running.is_empty() {
-                    return Poll::Ready(Err(failure.take().unwrap_or_else(no_address_error)));
+                    let none = || io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+                    return Poll::Ready(Err(failure.take().unwrap_or_else(none)));
                 }
                 // No further attempt begins: the running ones have the rest of the time.
                 timer.as_mut().reset(deadline);
@@ -154,10 +155,6 @@ fn overtaken_error() -> io::Error {
 
 fn connect_timeout_error() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "no answer within timeouts.connect")
-}
-
-fn no_address_error() -> io::Error {
-    io::Error::new(io::ErrorKind::NotFound, "the name has no address")
 }
 
 #[cfg(test)]

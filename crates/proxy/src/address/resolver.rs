@@ -1,8 +1,8 @@
 //! Keeps an origin's addresses: resolved again every `dns_interval`, all of them used in turn, failed ones last. A
 //! failed lookup keeps the last answer.
 
-use super::address_order::{AddressEjections, AddressFailures, Blame, order_addresses};
-use super::lookup::{Lookup, Lookups, clone_shared_error};
+use super::address_order::{AddressEjections, AddressFailures, Blame, PROCESS_FAILURES, order_addresses};
+use super::lookup::{Lookup, Lookups, PROCESS_LOOKUPS, clone_shared_error};
 use crate::balance::{EjectionCause, EjectionRule};
 use litequic_base::timers::timeout;
 use std::{
@@ -41,7 +41,7 @@ pub(crate) struct Resolver {
     /// The lookup whose result was not read yet, because the request that waited for it gave up.
     pending: RefCell<Option<Lookup>>,
     /// Addresses to which no connection could be opened, by any worker.
-    failures: AddressFailures,
+    pub(crate) failures: AddressFailures,
     /// Addresses whose connections broke, by this worker's requests.
     ejections: RefCell<AddressEjections>,
 }
@@ -90,9 +90,9 @@ impl Resolver {
             answer: RefCell::new(answer),
             turn: Cell::new(0),
             lookup: Mutex::new(()),
-            lookups: Lookups::process_lookups(),
+            lookups: PROCESS_LOOKUPS.clone(),
             pending: RefCell::default(),
-            failures: AddressFailures::process_failures(),
+            failures: PROCESS_FAILURES.clone(),
             ejections: RefCell::default(),
         }
     }
@@ -163,11 +163,6 @@ impl Resolver {
         }
     }
 
-    /// Notes that a connection to `address` was opened.
-    pub(crate) fn on_reached(&self, address: SocketAddr) {
-        self.failures.clear_failure(address);
-    }
-
     /// Notes that a request over a connection to `address` succeeded.
     pub(crate) fn on_address_success(&self, address: SocketAddr) {
         self.ejections.borrow_mut().record_address_success(address, Instant::now());
@@ -228,7 +223,10 @@ impl Resolver {
             let given_up = self.pending.borrow().is_some();
             let result = timeout(LOOKUP_TIMEOUT, self.take_lookup_result()).await;
             let late = result.is_err();
-            let (found, at) = result.unwrap_or_else(|_| (Err(lookup_timeout_error()), Instant::now()));
+            let (found, at) = result.unwrap_or_else(|_| {
+                let problem = format!("no result within {LOOKUP_TIMEOUT:?}; the lookup continues");
+                (Err(io::Error::new(io::ErrorKind::TimedOut, problem)), Instant::now())
+            });
             if let Err(error) = &found {
                 tracing::warn!(host = self.host, %error, kept = known, "cannot resolve an origin's name");
             }
@@ -260,10 +258,6 @@ impl Resolver {
             Err(error) => (Err(error), Instant::now()),
         }
     }
-}
-
-fn lookup_timeout_error() -> io::Error {
-    io::Error::new(io::ErrorKind::TimedOut, format!("no result within {LOOKUP_TIMEOUT:?}; the lookup continues"))
 }
 
 #[cfg(test)]

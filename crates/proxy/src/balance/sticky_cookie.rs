@@ -8,7 +8,7 @@ use aws_lc_rs::{
     constant_time::verify_slices_are_equal,
     hmac::{self, HMAC_SHA256},
 };
-use litequic_exchange::{Fields, name};
+use litequic_exchange::{Fields, name, write_hex};
 
 /// Length of the MAC in bytes: half of HMAC-SHA256's, the minimum of RFC 2104 §5.
 const MAC_BYTES: usize = 16;
@@ -39,11 +39,7 @@ impl CookieKey {
             context.update(part);
         }
         let mut value = [0; VALUE_DIGITS];
-        let digits = context.sign();
-        let digits = digits.as_ref().iter().flat_map(|byte| [byte >> 4, byte & 0x0f]);
-        for (place, digit) in value.iter_mut().zip(digits) {
-            *place = if digit < 10 { b'0' + digit } else { b'a' + (digit - 10) };
-        }
+        write_hex(context.sign().as_ref(), &mut value);
         value
     }
 }
@@ -76,14 +72,9 @@ impl StickyCookies {
     pub(crate) fn new(name: &str, key: &CookieKey, origin: &str, servers: impl Iterator<Item = String>) -> Self {
         let values: Vec<_> = servers.map(|server| key.cookie_value(origin, &server)).collect();
         let field = |value: &[u8; VALUE_DIGITS]| {
-            let mut text = format!("{name}=");
-            for digit in value {
-                text.push(char::from(*digit));
-            }
             // Without `Max-Age` the cookie ends with the browser's session. `Path` has it sent for all routes of the
             // host.
-            text.push_str("; Path=/; Secure; HttpOnly; SameSite=Lax");
-            text
+            format!("{name}={}; Path=/; Secure; HttpOnly; SameSite=Lax", String::from_utf8_lossy(value))
         };
         Self { name: name.to_owned(), fields: values.iter().map(field).collect(), values }
     }

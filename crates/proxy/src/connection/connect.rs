@@ -3,9 +3,8 @@
 use super::proxy_header::{ProxiedClient, local_header};
 use super::socket::OriginSocket;
 use super::tls::{OriginTlsConfig, TlsFailure, TlsToOrigin};
-use crate::address::{AddressFailures, Blame, Lookups, RaceWinner, Resolver, order_addresses, race_addresses};
+use crate::address::{PROCESS_FAILURES, PROCESS_LOOKUPS, RaceWinner, Resolver, order_addresses, race_addresses};
 use crate::answer::Error;
-use crate::balance::{EjectionCause, EjectionRule};
 use crate::metrics::{ProxyMetrics, ServerMetrics};
 use litequic_base::{
     tcp_keepalive::{enable_keepalive, limit_unacknowledged_time},
@@ -75,26 +74,10 @@ impl Connector {
     }
 
     /// The resolver of the server's name; `None` for a Unix socket.
-    fn resolver(&self) -> Option<&Resolver> {
+    pub(crate) fn resolver(&self) -> Option<&Resolver> {
         match self {
             Self::Tcp(resolver) | Self::Tls(resolver, _) => Some(resolver),
             Self::Unix(_) => None,
-        }
-    }
-
-    /// Whether the name has to be resolved again, while the last answer is used.
-    pub(crate) fn needs_refresh(&self) -> bool {
-        self.resolver().is_some_and(Resolver::needs_lookup)
-    }
-
-    /// Resolves the name again.
-    ///
-    /// # Cancel safety
-    ///
-    /// The lookup goes on, and the next call gets its result.
-    pub(crate) async fn refresh_resolver(&self) {
-        if let Some(resolver) = self.resolver() {
-            resolver.refresh_addresses().await;
         }
     }
 
@@ -109,18 +92,6 @@ impl Connector {
     /// Number of addresses of the server's name, as it was last resolved.
     pub(crate) fn address_count(&self) -> usize {
         self.resolver().map_or(1, Resolver::address_count)
-    }
-
-    /// Reports that a request over a connection to `address`, one of several, succeeded.
-    pub(crate) fn report_success(&self, address: SocketAddr) {
-        if let Some(resolver) = self.resolver() {
-            resolver.on_address_success(address);
-        }
-    }
-
-    /// Reports that a request failed by `cause`, because its connection to `address`, one of several, broke.
-    pub(crate) fn report_broken(&self, address: SocketAddr, rule: EjectionRule, cause: EjectionCause) -> Blame {
-        self.resolver().map_or(Blame::Server, |resolver| resolver.on_address_broken(address, rule, cause))
     }
 
     /// Connects within the limit of `opening`, with lookup and TLS, and sends a PROXY protocol header if configured.
@@ -205,7 +176,7 @@ impl Connector {
                 Box::pin(race_addresses(&others, deadline, descriptor, &spare, attempt, failed)).await?
             }
         };
-        resolver.on_reached(address);
+        resolver.failures.clear_failure(address);
         Ok((stream, Some(address), permit))
     }
 }
@@ -285,11 +256,11 @@ pub(crate) async fn reach_server(
     let secure = target.address.is_https().then(|| tls_for_host(host, target.tls));
     let with =
         ConnectAttempt { secure: secure.as_ref().map(|secure| (secure, header.as_deref())), deadline, metrics: None };
-    let addresses = Lookups::process_lookups().resolve_host(host, port).await?;
+    let addresses = PROCESS_LOOKUPS.clone().resolve_host(host, port).await?;
     let mut socket = if let [address] = *addresses {
         with.connect_address(address).await?
     } else {
-        let failures = AddressFailures::process_failures();
+        let failures = PROCESS_FAILURES.clone();
         let now = Instant::now();
         let addresses = order_addresses(&addresses, 0, |address| failures.is_failed(address, now));
         let failed = |address, error: &io::Error| {
@@ -488,13 +459,13 @@ mod tests {
         let address = OriginAddress::Tcp { host: NAME.into(), port };
         let target = ProbeTarget { address: &address, tls: None, proxy_protocol: false };
         timeout(TEST_TIMEOUT, probe_target(target, TEST_TIMEOUT)).await.unwrap().unwrap();
-        assert!(!AddressFailures::process_failures().is_failed(deaf.address, Instant::now()), "a probe has no memory");
+        assert!(!PROCESS_FAILURES.clone().is_failed(deaf.address, Instant::now()), "a probe has no memory");
         for _ in 0..3 {
             let reached =
                 timeout(TEST_TIMEOUT, reach_server(target, TEST_TIMEOUT, Some(TEST_TIMEOUT))).await.unwrap().unwrap();
             let OriginSocket::Tcp(stream) = reached else { panic!("{reached:?}") };
             assert_eq!(stream.peer_addr().unwrap(), open.local_addr().unwrap());
-            assert!(AddressFailures::process_failures().is_failed(deaf.address, Instant::now()));
+            assert!(PROCESS_FAILURES.clone().is_failed(deaf.address, Instant::now()));
         }
     }
 

@@ -73,7 +73,7 @@ pub(crate) struct Http2Connection {
     cancels: RefCell<TokenBucket>,
     interval_ends: Cell<Instant>,
     last_received: Cell<Instant>,
-    failure: RefCell<Option<TlsFailure>>,
+    pub(super) failure: RefCell<Option<TlsFailure>>,
     pub(super) metrics: Arc<ProxyMetrics>,
     _open: GaugeGuard<ProxyMetrics>,
     _counted: GaugeGuard<ServerMetrics>,
@@ -137,7 +137,7 @@ impl Http2Connection {
         if let Some(failure) = connection.failure.take() {
             return Err(ConnectFailure { error: failure.error, reason: Some(failure.to_string()) });
         }
-        let reason = connection.state.borrow().server_fault().map(|fault| fault.to_string());
+        let reason = connection.state.borrow().fault.map(|fault| fault.to_string());
         Err(ConnectFailure { error: Error::Connect, reason })
     }
 
@@ -148,7 +148,7 @@ impl Http2Connection {
 
     /// Number of requests in flight.
     pub(crate) fn open_streams(&self) -> u32 {
-        self.state.borrow().open_stream_count()
+        self.state.borrow().open_streams
     }
 
     /// Most requests at a time that the server allows.
@@ -158,7 +158,7 @@ impl Http2Connection {
 
     /// Bytes of request bodies that the server accepts at this moment.
     pub(crate) fn send_window(&self) -> i64 {
-        self.state.borrow().connection_send_window()
+        self.state.borrow().send_window
     }
 
     /// Time since which the connection has no request; `None` while it has one.
@@ -174,7 +174,7 @@ impl Http2Connection {
     }
 
     pub(crate) fn is_retired(&self) -> bool {
-        self.is_retired.get() || self.state.borrow().go_away().is_some()
+        self.is_retired.get() || self.state.borrow().go_away.is_some()
     }
 
     /// Wakes the task that writes.
@@ -221,11 +221,6 @@ impl Http2Connection {
         }
     }
 
-    /// TLS failure after the handshake.
-    pub(super) fn tls_session_failure(&self) -> Option<TlsFailure> {
-        self.failure.borrow().clone()
-    }
-
     /// Reads and writes what is possible. Ready once the connection has ended, or has ended all its requests after
     /// [`Self::retire`] or GOAWAY.
     pub(crate) fn poll_drive(&self, cx: &mut Context<'_>) -> Poll<()> {
@@ -233,7 +228,8 @@ impl Http2Connection {
         let is_over = match self.poll_read_all(cx) {
             Poll::Ready(ended) => {
                 if let Err(error) = &ended {
-                    self.record_failure(error);
+                    tracing::debug!(%error, "a connection to the origin ended");
+                    TlsFailure::record_failure(error, &self.failure, &self.metrics);
                 }
                 true
             }
@@ -282,9 +278,9 @@ impl Http2Connection {
                     self.interval_ends.set(now + FLOOD_INTERVAL);
                     state.begin_interval();
                 }
-                let before = state.go_away();
+                let before = state.go_away;
                 let received = state.receive(buf.filled());
-                let go_away = state.go_away().filter(|_| before.is_none());
+                let go_away = state.go_away.filter(|_| before.is_none());
                 drop(state);
                 if let Some(go_away) = go_away {
                     self.metrics.origin_goaways.increment();
@@ -327,13 +323,5 @@ impl Http2Connection {
         }
         cx.waker().wake_by_ref();
         Poll::Pending
-    }
-
-    fn record_failure(&self, error: &io::Error) {
-        tracing::debug!(%error, "a connection to the origin ended");
-        if let Some(failure) = TlsFailure::in_error(error) {
-            failure.count_tls_failure(&self.metrics);
-            self.failure.replace(Some(failure.clone()));
-        }
     }
 }

@@ -80,7 +80,7 @@ pub(crate) struct OriginConnection {
     outgoing: RefCell<OutgoingRequest>,
     incoming: RefCell<IncomingResponse>,
     /// Spelling of the names of requests' fields; lower case by default.
-    spelling: Option<Rc<FieldSpelling>>,
+    pub(crate) spelling: Option<Rc<FieldSpelling>>,
     /// Task that reads the response while another one sends the request's body.
     reader: RefCell<Option<Waker>>,
     metrics: Arc<ProxyMetrics>,
@@ -232,11 +232,6 @@ impl OriginConnection {
         }
     }
 
-    /// Sends the names of requests' fields by `spelling`, if any.
-    pub(crate) fn with_spelling(self, spelling: Option<Rc<FieldSpelling>>) -> Self {
-        Self { spelling, ..self }
-    }
-
     /// Prepares a request with the body `upload`, to be sent by [`Self::poll_response`] with `traceparent` in its
     /// header.
     pub(crate) fn prepare_request(&self, upload: Option<Rc<Upload>>, traceparent: Option<Traceparent>) {
@@ -364,7 +359,7 @@ impl OriginConnection {
             && !self.write_failed.get()
             && match &*self.socket.borrow() {
                 // TLS may have decrypted more than was read.
-                OriginSocket::Tls(stream) => stream.is_tls_settled(),
+                OriginSocket::Tls(stream) => stream.session.is_fully_read(),
                 OriginSocket::Tcp(_) | OriginSocket::Unix(_) => true,
             }
     }
@@ -502,11 +497,7 @@ impl OriginConnection {
     /// Waits until TLS holds no bytes that the socket has not accepted.
     fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut socket = self.socket.borrow_mut();
-        let flushed = match &mut *socket {
-            OriginSocket::Tls(stream) => stream.poll_flush(cx),
-            // Plain sockets buffer no bytes here.
-            OriginSocket::Tcp(_) | OriginSocket::Unix(_) => return Poll::Ready(()),
-        };
+        let flushed = Pin::new(&mut *socket).poll_flush(cx);
         socket.count_syscalls(&self.metrics);
         drop(socket);
         match ready!(flushed) {
@@ -573,7 +564,7 @@ impl OriginConnection {
         drop(socket);
         self.note_wake(&result);
         if let Poll::Ready(Err(error)) = &result {
-            self.record_tls_failure(error);
+            TlsFailure::record_failure(error, &self.failure, &self.metrics);
         }
         if let Poll::Ready(Ok(read)) = result {
             if !is_tls {
@@ -650,16 +641,6 @@ impl OriginConnection {
     fn note_wake<T>(&self, result: &Poll<T>) {
         if result.is_ready() {
             self.metrics.wake.note_cause(WakeCause::Origin);
-        }
-    }
-
-    /// Notes the TLS failure in `error`, and counts it.
-    fn record_tls_failure(&self, error: &io::Error) {
-        if let Some(failure) = TlsFailure::in_error(error)
-            && self.failure.borrow().is_none()
-        {
-            failure.count_tls_failure(&self.metrics);
-            self.failure.replace(Some(failure.clone()));
         }
     }
 }

@@ -268,7 +268,7 @@ impl OriginStream {
 
     /// TLS failure since the handshake.
     pub(crate) fn tls_session_failure(&self) -> Option<TlsFailure> {
-        self.connection.tls_session_failure()
+        self.connection.failure.borrow().clone()
     }
 
     /// Ends the request, whose response's header has not come, for another client's request:

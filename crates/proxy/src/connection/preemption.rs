@@ -101,11 +101,17 @@ impl ClientTime {
         self.bytes = self.bytes.saturating_add(bytes);
     }
 
-    /// The time that `rest` bytes take at the client's rate, if litequic waits for the client now, the rate is known
-    /// (`later` than usual), and `taker` may preempt the exchange. A body of unknown length never ends if it is slow,
-    /// for a client could choose its rate so that it seems to end soon; the rest of another one is taken to be as long
-    /// as what was moved.
-    fn remaining_time(self, rest: Option<u64>, later: Duration, taker: WaitingRequest) -> Option<Duration> {
+    /// The reason to preempt an upload or a download for `taker`: the time that `rest` bytes take at the client's rate,
+    /// if litequic waits for the client now, and the rate is known (`later` than usual). A body of unknown length never
+    /// ends if it is slow, for a client could choose its rate so that it seems to end soon; the rest of another one is
+    /// taken to be as long as what was moved.
+    pub(crate) fn slow_reason(
+        self,
+        direction: BodyDirection,
+        rest: Option<u64>,
+        later: Duration,
+        taker: WaitingRequest,
+    ) -> Option<PreemptionReason> {
         let waited = self.waited.saturating_add((taker.elapsed)(self.since?));
         if waited < RATE_AFTER.saturating_add(later) {
             return None;
@@ -121,25 +127,7 @@ impl ClientTime {
             (rest * 1_000).checked_div(rate).map_or(u64::MAX, |time| u64::try_from(time).unwrap_or(u64::MAX));
         let remaining = Duration::from_millis(remaining);
         let patience = if is_slow { taker.wait_left.min(MAX_WAIT_BESIDE_SLOW) } else { taker.wait_left };
-        (remaining > patience).then_some(remaining)
-    }
-
-    /// The reason to preempt an upload with `rest` bytes to come for `taker`; `later` is added to the time after which
-    /// the rate counts.
-    pub(crate) fn upload_reason(
-        self,
-        rest: Option<u64>,
-        later: Duration,
-        taker: WaitingRequest,
-    ) -> Option<PreemptionReason> {
-        self.remaining_time(rest, later, taker)
-            .map(|remaining| PreemptionReason::Slow(remaining, BodyDirection::Upload))
-    }
-
-    /// The reason to preempt a download with `rest` bytes to come for `taker`.
-    pub(crate) fn download_reason(self, rest: Option<u64>, taker: WaitingRequest) -> Option<PreemptionReason> {
-        self.remaining_time(rest, Duration::ZERO, taker)
-            .map(|remaining| PreemptionReason::Slow(remaining, BodyDirection::Download))
+        (remaining > patience).then_some(PreemptionReason::Slow(remaining, direction))
     }
 }
 
@@ -180,13 +168,17 @@ mod tests {
             ("fast, of unknown length", 10_000_000, secs(10), None, other, Some(secs(10))),
             ("fast, of unknown length, just begun", 2_000_000, secs(2), None, other, None),
         ] {
-            let reason = client(bytes, waited).download_reason(rest, taker);
+            let reason = client(bytes, waited).slow_reason(BodyDirection::Download, rest, Duration::ZERO, taker);
             let expected = expected.map(|remaining| PreemptionReason::Slow(remaining, BodyDirection::Download));
             assert_eq!(reason, expected, "{what}");
         }
         let idle = ClientTime { since: None, ..client(0, secs(100)) };
-        assert_eq!(idle.download_reason(Some(1), other), None, "the client is not waited for");
-        let expects_continue = client(0, secs(2)).upload_reason(None, secs(2), other);
+        assert_eq!(
+            idle.slow_reason(BodyDirection::Download, Some(1), Duration::ZERO, other),
+            None,
+            "the client is not waited for"
+        );
+        let expects_continue = client(0, secs(2)).slow_reason(BodyDirection::Upload, None, secs(2), other);
         assert_eq!(expects_continue, None);
     }
 
@@ -202,7 +194,7 @@ mod tests {
         time.end_client_wait(|since| at(3)().saturating_duration_since(since));
         time.begin_client_wait(at(10));
         let taker = WaitingRequest::new(Duration::ZERO, &EVEN, |_| Duration::from_secs(2));
-        let reason = time.upload_reason(Some(500), Duration::ZERO, taker);
+        let reason = time.slow_reason(BodyDirection::Upload, Some(500), Duration::ZERO, taker);
         assert_eq!(
             reason,
             Some(PreemptionReason::Slow(Duration::from_secs(2), BodyDirection::Upload)),

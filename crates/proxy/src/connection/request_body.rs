@@ -1,6 +1,6 @@
 //! Sends a request's body to the origin: checks it on the way, and reports its progress to the exchange.
 
-use super::preemption::{ClientTime, PreemptionReason, WaitingRequest, update_cell};
+use super::preemption::{BodyDirection, ClientTime, PreemptionReason, WaitingRequest, update_cell};
 use crate::message::{
     FieldPolicy,
     request::{self, BodyFraming},
@@ -43,7 +43,7 @@ pub(crate) struct Upload {
     last_piece: RefCell<Option<Bytes>>,
     progress: Cell<UploadProgress>,
     /// Time at which a frame was last received from the client.
-    moved: Cell<Instant>,
+    pub(crate) moved: Cell<Instant>,
     /// Whether a byte, or the trailers, were taken from the body to be sent.
     taken: Cell<bool>,
     ahead: RefCell<ReadAhead>,
@@ -238,12 +238,7 @@ impl Upload {
         }
         let rest = matches!(self.framing, BodyFraming::Length(_)).then(|| self.owed.get());
         let later = if self.continued.get().is_some() { CONTINUE_DELAY } else { Duration::ZERO };
-        self.client.get().upload_reason(rest, later, taker)
-    }
-
-    /// Time at which a byte was last received from the client.
-    pub(crate) fn last_moved(&self) -> Instant {
-        self.moved.get()
+        self.client.get().slow_reason(BodyDirection::Upload, rest, later, taker)
     }
 
     /// Ends the upload for another client's request.

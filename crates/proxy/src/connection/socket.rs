@@ -42,7 +42,7 @@ impl OriginSocket {
     pub(super) fn with_raw_socket<T>(&self, act: impl FnOnce(SockRef<'_>) -> T) -> T {
         act(match self {
             Self::Tcp(stream) => SockRef::from(stream),
-            Self::Tls(stream) => SockRef::from(stream.tcp_stream()),
+            Self::Tls(stream) => SockRef::from(&stream.stream),
             Self::Unix(stream) => SockRef::from(stream),
         })
     }

@@ -16,7 +16,6 @@ use rustls::{
 use socket2::SockRef;
 use std::{
     cell::RefCell,
-    fmt,
     future::poll_fn,
     io::{self, IoSlice, Read as _},
     pin::Pin,
@@ -203,7 +202,8 @@ impl OriginTlsConfig {
 }
 
 /// Failure of TLS with an origin, in the handshake or later.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}")]
 pub(crate) struct TlsFailure {
     pub(crate) error: Error,
     /// Reason, for the operator.
@@ -249,7 +249,17 @@ impl TlsFailure {
         error.get_ref()?.downcast_ref()
     }
 
-    pub(crate) fn count_tls_failure(&self, metrics: &ProxyMetrics) {
+    /// Keeps and counts the first failure of TLS on a connection, if that is what `error` says.
+    pub(super) fn record_failure(error: &io::Error, first: &RefCell<Option<Self>>, metrics: &ProxyMetrics) {
+        if let Some(failure) = Self::in_error(error)
+            && first.borrow().is_none()
+        {
+            failure.count_tls_failure(metrics);
+            first.replace(Some(failure.clone()));
+        }
+    }
+
+    fn count_tls_failure(&self, metrics: &ProxyMetrics) {
         match self.error {
             Error::TlsCertificate => metrics.origin_tls_certificate.increment(),
             Error::TlsAlert => metrics.origin_tls_alert.increment(),
@@ -257,14 +267,6 @@ impl TlsFailure {
         }
     }
 }
-
-impl fmt::Display for TlsFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.reason)
-    }
-}
-
-impl std::error::Error for TlsFailure {}
 
 impl From<TlsFailure> for io::Error {
     fn from(failure: TlsFailure) -> Self {
@@ -282,12 +284,12 @@ struct SyscallCounts {
 
 /// A TCP stream with TLS, after its handshake.
 pub(crate) struct OriginTlsStream {
-    stream: TcpStream,
-    session: Box<OriginTlsSession>,
+    pub(super) stream: TcpStream,
+    pub(super) session: Box<OriginTlsSession>,
 }
 
 /// TLS session with buffers.
-struct OriginTlsSession {
+pub(super) struct OriginTlsSession {
     connection: UnbufferedClientConnection,
     refusal: fn() -> Option<String>,
     /// Ciphertext that was received: the beginning of a record.
@@ -405,7 +407,7 @@ impl OriginTlsSession {
     }
 
     /// Whether no unread bytes are left: no plaintext, no incomplete record, no end.
-    fn is_fully_read(&self) -> bool {
+    pub(super) fn is_fully_read(&self) -> bool {
         self.plaintext.is_empty() && self.incoming.is_empty() && !self.peer_closed && self.failure.is_none()
     }
 
@@ -489,7 +491,7 @@ impl OriginTlsStream {
         // This encodes the ClientHello.
         self.session.take_records(&mut [], &mut ReadBuf::new(&mut []));
         loop {
-            let sent = self.poll_send(cx);
+            let sent = self.poll_flush(cx);
             if let Some(failure) = self.session.failure.clone() {
                 // The alert was sent as far as that is possible without a wait.
                 return Poll::Ready(Err(failure.into()));
@@ -510,7 +512,7 @@ impl OriginTlsStream {
     }
 
     /// Sends the ciphertext that the socket has not accepted.
-    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Self { stream, session } = self;
         if session.outgoing.is_empty() {
             return Poll::Ready(Ok(()));
@@ -541,7 +543,7 @@ impl OriginTlsStream {
                 return Poll::Ready(Ok(()));
             }
             if let Some(failure) = self.session.failure.clone() {
-                let _ = self.poll_send(cx);
+                let _ = self.poll_flush(cx);
                 return Poll::Ready(if taken { Ok(()) } else { Err(failure.into()) });
             }
             let Self { stream, session } = self;
@@ -587,15 +589,10 @@ impl OriginTlsStream {
         false
     }
 
-    /// Whether another request may use the connection, as far as is known without a system call.
-    pub(super) fn is_tls_settled(&self) -> bool {
-        self.session.is_fully_read()
-    }
-
     /// Encrypts and sends the beginning of `bufs`. Ciphertext that the socket does not accept at once is held, at most
     /// that of one call.
     pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        ready!(self.poll_send(cx))?;
+        ready!(self.poll_flush(cx))?;
         if bufs.iter().all(|buf| buf.is_empty()) {
             return Poll::Ready(Ok(0));
         }
@@ -615,11 +612,6 @@ impl OriginTlsStream {
         })
     }
 
-    /// Sends the ciphertext that is held.
-    pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.poll_send(cx)
-    }
-
     /// Sends close_notify, and closes this direction.
     pub(crate) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.session.closing && self.session.failure.is_none() {
@@ -630,12 +622,8 @@ impl OriginTlsStream {
             let length = queued.map_err(io::Error::other)?;
             self.session.outgoing.extend_from_slice(alert.get(..length).unwrap_or_default());
         }
-        ready!(self.poll_send(cx))?;
+        ready!(self.poll_flush(cx))?;
         Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-
-    pub(crate) fn tcp_stream(&self) -> &TcpStream {
-        &self.stream
     }
 
     /// Counts the system calls since the last count.

@@ -7,13 +7,13 @@ use super::response_body::ResponseBody;
 use super::retry::{self, AttemptFailure, RetryDecision};
 use crate::answer::Error;
 use crate::balance::{Affinity, ServerSet};
-use crate::connection::{ProxiedClient, ReceivedHead, SendFailure, TrailerRules, Upload, UploadProgress};
-use crate::message::{BodyFraming, StreamingCall, grpc, response};
+use crate::connection::{ProxiedClient, ReceivedHead, SendFailure, Upload, UploadProgress};
+use crate::message::{StreamingCall, grpc, response};
 use crate::origin::{Ticket, WorkerOrigin};
 use crate::pool::{ConnectionNeeds, Deadline, PassedDeadline, PooledConnection};
 use crate::rules::RuleSet;
 use crate::tunnel::{ProtocolSwitch, TunnelSide};
-use http::{Method, StatusCode};
+use http::StatusCode;
 use litequic_config::Timeouts;
 use litequic_exchange::{
     Abort, Body, BodyError, Client, Head, InterimSender, RequestRecord, Response, Traceparent, Tunnel,
@@ -32,9 +32,8 @@ use tokio::time::Instant;
 /// A request to be forwarded, with its context.
 pub(crate) struct ForwardedRequest<'a> {
     pub(crate) head: &'a Head,
-    pub(crate) framing: BodyFraming,
-    pub(crate) body: Body,
-    pub(crate) max_body_bytes: Option<u64>,
+    /// Body of the request; `None` without one.
+    pub(crate) upload: Option<Rc<Upload>>,
     pub(crate) client: &'a Client,
     /// Client by whose share of the pools the request is served.
     pub(crate) source: ClientSource,
@@ -46,8 +45,6 @@ pub(crate) struct ForwardedRequest<'a> {
     /// The streaming call that the request is, if it is one.
     pub(crate) call: Option<StreamingCall>,
     pub(crate) rules: Option<&'a Arc<RuleSet>>,
-    /// Whether the route has a condition on the method, or another one for the same paths has.
-    pub(crate) methods_matter: bool,
     /// Protocol switch that the request asks for.
     pub(crate) switch: Option<ProtocolSwitch>,
     /// Server on which the client is to stay.
@@ -82,15 +79,14 @@ pub(crate) fn forward_request<'a>(
     origin: &'a Rc<WorkerOrigin>,
     sending: ForwardedRequest<'a>,
 ) -> impl Future<Output = Result<Response, ForwardFailure>> {
-    let head = sending.head;
     // Outside of the future, which would hold `sending` as well.
     let mut attempts = Attempts::new(origin, sending);
     async move {
         attempts.prepare_upload().await?;
         for number in 0..=retry::MAX_RETRIES {
             let Some((ticket, connection)) = attempts.connect_attempt(number).await? else { continue };
-            let outcome = attempts.send_attempt(head, &connection).await;
-            if let AttemptResult::Answered(response) = attempts.conclude_attempt(number, outcome, ticket, connection)? {
+            let outcome = attempts.send_attempt(&connection).await;
+            if let Some(response) = attempts.conclude_attempt(number, outcome, ticket, connection)? {
                 return Ok(response);
             }
         }
@@ -98,85 +94,50 @@ pub(crate) fn forward_request<'a>(
     }
 }
 
-/// Outcome of an attempt.
-enum AttemptResult {
-    Answered(Response),
-    /// The request is to be sent once more.
-    Again,
-}
-
 /// State of a request's attempts.
 struct Attempts<'a> {
     origin: &'a Rc<WorkerOrigin>,
-    method: Method,
-    upload: Option<Rc<Upload>>,
+    request: ForwardedRequest<'a>,
     interims: InterimForwarder<'a>,
     needs: ConnectionNeeds,
-    source: ClientSource,
-    record: &'a RequestRecord,
-    traced: &'a RequestRecord,
     /// Trace context of this attempt.
     traceparent: Option<Traceparent>,
-    timeouts: &'a Timeouts,
-    call: Option<StreamingCall>,
     deadline: Option<Deadline>,
-    rules: Option<&'a Arc<RuleSet>>,
-    switch: Option<ProtocolSwitch>,
-    /// Server on which the client is to stay.
-    affinity: Affinity,
     tried: ServerSet,
 }
 
 const _: () = assert!(size_of::<Attempts<'static>>() <= 416);
 
 impl<'a> Attempts<'a> {
-    fn new(origin: &'a Rc<WorkerOrigin>, sending: ForwardedRequest<'a>) -> Self {
-        let upload = Upload::new(sending.body, sending.framing, sending.max_body_bytes, || TrailerRules {
-            rules: sending.rules.cloned(),
-            methods_matter: sending.methods_matter,
-            policy: origin.field_policy().clone(),
-            metrics: Arc::clone(&origin.metrics),
-        });
-        if let (Some(upload), Some(_)) = (&upload, sending.call) {
+    fn new(origin: &'a Rc<WorkerOrigin>, request: ForwardedRequest<'a>) -> Self {
+        let has_body = request.upload.is_some();
+        if let (Some(upload), Some(_)) = (&request.upload, request.call) {
             upload.set_streaming();
         }
         origin.budget.borrow_mut().earn_share();
-        // Another request may be sent again, if its connection turns out to be closed.
-        let quiet = upload.is_some() || !retry::is_idempotent(&sending.head.method);
         let needs = ConnectionNeeds {
             fresh: false,
-            quiet,
-            proxied: origin.config.proxy_protocol.then(|| ProxiedClient::from_client(sending.client)),
-            has_body: upload.is_some(),
-            switches: sending.switch.is_some(),
+            // Another request may be sent again, if its connection turns out to be closed.
+            quiet: has_body || !retry::is_idempotent(&request.head.method),
+            proxied: origin.config.proxy_protocol.then(|| ProxiedClient::from_client(request.client)),
+            has_body,
+            switches: request.switch.is_some(),
         };
+        let call_timeout = request.call.and_then(StreamingCall::call_timeout);
         Self {
             origin,
-            method: sending.head.method.clone(),
-            interims: InterimForwarder::new(sending.head, upload.is_some(), sending.interim, &origin.metrics),
-            upload,
+            interims: InterimForwarder::new(request.head, has_body, request.interim, &origin.metrics),
             needs,
-            source: sending.source,
-            record: sending.record,
-            traced: sending.traced,
             traceparent: None,
-            timeouts: sending.timeouts,
-            deadline: Deadline::earlier_of(
-                Instant::now(),
-                sending.timeouts.request,
-                sending.call.and_then(StreamingCall::call_timeout),
-            ),
-            call: sending.call,
-            rules: sending.rules,
-            switch: sending.switch,
-            affinity: sending.affinity,
+            deadline: Deadline::earlier_of(Instant::now(), request.timeouts.request, call_timeout),
             tried: ServerSet::default(),
+            request,
         }
     }
 
     /// Prepares the request's body for the first attempt.
     async fn prepare_upload(&self) -> Result<(), ForwardFailure> {
-        match (self.upload.as_deref(), self.interims.continue_flag()) {
+        match (self.request.upload.as_deref(), self.interims.continue_flag()) {
             (Some(upload), Some(continued)) => upload.expect_continue(continued),
             // Boxed, so that the future of a request without a body is not larger because of it.
             (Some(upload), None) if self.origin.config.request_buffer > 0 => {
@@ -189,7 +150,8 @@ impl<'a> Attempts<'a> {
 
     /// Reads the beginning of the request's body before there is a connection for it.
     async fn read_upload_ahead(&self, upload: &Upload) -> Result<(), ForwardFailure> {
-        let read = upload.read_beginning(self.origin.config.request_buffer, !rarely_has_body(&self.method));
+        let read =
+            upload.read_beginning(self.origin.config.request_buffer, !rarely_has_body(&self.request.head.method));
         match self.deadline {
             Some(deadline) => {
                 deadline.run_within(read, &self.origin.metrics).await.map_err(PassedDeadline::error_without_server)?;
@@ -205,12 +167,13 @@ impl<'a> Attempts<'a> {
     /// Gets a connection to a server for attempt `number`; `None` if there is none, and the next attempt may find
     /// another server.
     async fn connect_attempt(&mut self, number: u32) -> Result<Option<(Ticket, PooledConnection)>, ForwardFailure> {
-        let ticket = self.origin.issue_ticket(self.tried, self.affinity).ok_or(Error::Connect)?;
+        let ticket = self.origin.issue_ticket(self.tried, self.request.affinity).ok_or(Error::Connect)?;
         self.tried = self.tried.with_server(ticket.number);
-        let server = ticket.chosen_server();
-        self.record.update_facts(|facts| facts.server = Some(Arc::clone(&server.name)));
-        self.traceparent = self.traced.begin_attempt(&self.origin.name, &server.name, number);
-        let connection = server.pool.acquire(&self.needs, self.source, self.timeouts, self.deadline).await;
+        let server = &ticket.server;
+        self.request.record.update_facts(|facts| facts.server = Some(Arc::clone(&server.name)));
+        self.traceparent = self.request.traced.begin_attempt(&self.origin.name, &server.name, number);
+        let connection =
+            server.pool.acquire(&self.needs, self.request.source, self.request.timeouts, self.deadline).await;
         let error = match connection {
             Ok(connection) => {
                 ticket.set_address(connection.server_address());
@@ -218,7 +181,7 @@ impl<'a> Attempts<'a> {
             }
             Err(error) => error,
         };
-        self.traced.end_attempt(Err(error.status_and_kind().1));
+        self.request.traced.end_attempt(Err(error.status_and_kind().1));
         if error.is_servers_fault() {
             ticket.report_unreachable();
         }
@@ -238,19 +201,19 @@ impl<'a> Attempts<'a> {
     }
 
     /// Sends the request over a connection and waits for the response's header.
-    async fn send_attempt(&self, head: &Head, connection: &PooledConnection) -> WaitOutcome {
-        let (upload, metrics) = (self.upload.as_deref(), &self.origin.metrics);
+    async fn send_attempt(&self, connection: &PooledConnection) -> WaitOutcome {
+        let Self { request: ForwardedRequest { head, upload, timeouts, traced, .. }, interims, deadline, .. } = self;
+        let metrics = &self.origin.metrics;
         metrics.origin_requests.increment();
-        self.traced.begin_sending(|| head.target(), connection.is_reused());
-        connection.start_request(self.upload.as_ref(), self.traceparent);
+        traced.begin_sending(|| head.target(), connection.is_reused());
+        connection.start_request(upload.as_ref(), self.traceparent);
         let poll_sent = |cx: &mut Context<'_>| connection.poll_sent(head, cx);
         let outcome =
-            header_wait::wait_for_header(poll_sent, upload, &self.interims, self.timeouts, self.deadline, metrics)
-                .await;
+            header_wait::wait_for_header(poll_sent, upload.as_deref(), interims, timeouts, *deadline, metrics).await;
         if let WaitOutcome::Response(response) = &outcome
             && authentication::binds_connection(&head.fields, response.status, &response.fields)
         {
-            connection.reserve_for_client(self.source.source_connection());
+            connection.reserve_for_client(self.request.source.connection);
         }
         self.note_end(&outcome, connection);
         outcome
@@ -263,7 +226,7 @@ impl<'a> Attempts<'a> {
         outcome: WaitOutcome,
         ticket: Ticket,
         connection: PooledConnection,
-    ) -> Result<AttemptResult, ForwardFailure> {
+    ) -> Result<Option<Response>, ForwardFailure> {
         let reused = connection.is_reused();
         match outcome {
             WaitOutcome::Response(response)
@@ -271,11 +234,11 @@ impl<'a> Attempts<'a> {
             {
                 self.handle_idle_timeout(number, response, connection, ticket)
             }
-            WaitOutcome::Response(response) => match self.switch.take() {
+            WaitOutcome::Response(response) => match self.request.switch.take() {
                 Some(switch) => self.accept_switch(response, switch, connection, ticket),
                 None => self.pass_response(response, connection, ticket),
             }
-            .map(AttemptResult::Answered),
+            .map(Some),
             WaitOutcome::Timeout(error) => {
                 if error.is_servers_fault() {
                     ticket.report_failed();
@@ -283,17 +246,17 @@ impl<'a> Attempts<'a> {
                 Err(error.into())
             }
             WaitOutcome::Failed(failure) => {
-                self.handle_send_failure(number, &failure, &connection, &ticket).map(|()| AttemptResult::Again)
+                self.handle_send_failure(number, &failure, &connection, &ticket).map(|()| None)
             }
         }
     }
 
     /// Notes the outcome in the attempt's span.
     fn note_end(&self, outcome: &WaitOutcome, connection: &PooledConnection) {
-        self.traced.end_attempt(match outcome {
+        self.request.traced.end_attempt(match outcome {
             WaitOutcome::Response(response) => Ok(response.status),
             WaitOutcome::Timeout(error) => Err(error.status_and_kind().1),
-            WaitOutcome::Failed(failure) => match self.upload.as_deref().map(Upload::progress) {
+            WaitOutcome::Failed(failure) => match self.request.upload.as_deref().map(Upload::progress) {
                 // The client's fault, or litequic's: the request was never complete.
                 Some(UploadProgress::Failed(_)) => Err("http_request_error"),
                 _ => Err(classify_send_failure(failure, connection).status_and_kind().1),
@@ -309,16 +272,16 @@ impl<'a> Attempts<'a> {
         response: ReceivedHead,
         connection: PooledConnection,
         ticket: Ticket,
-    ) -> Result<AttemptResult, ForwardFailure> {
-        let body_read = self.upload.as_deref().is_some_and(Upload::was_taken);
+    ) -> Result<Option<Response>, ForwardFailure> {
+        let body_read = self.request.upload.as_deref().is_some_and(Upload::was_taken);
         let failure = AttemptFailure { handed_back: false, reused: true, closed: true, answered: false, body_read };
-        match retry::decide_retry(number, &self.method, failure) {
+        match retry::decide_retry(number, &self.request.head.method, failure) {
             RetryDecision::Again { fresh } => {
                 tracing::debug!("sending a request again: the origin closed an idle connection with 408");
                 self.retry_after_stale(number, fresh, &ticket);
-                Ok(AttemptResult::Again)
+                Ok(None)
             }
-            RetryDecision::Fail => self.pass_response(response, connection, ticket).map(AttemptResult::Answered),
+            RetryDecision::Fail => self.pass_response(response, connection, ticket).map(Some),
         }
     }
 
@@ -328,7 +291,7 @@ impl<'a> Attempts<'a> {
     fn retry_after_stale(&mut self, number: u32, fresh: bool, ticket: &Ticket) {
         self.origin.metrics.origin_retries.increment();
         self.needs.fresh = fresh;
-        if number == 0 && self.affinity.prefers_server(ticket.number) {
+        if number == 0 && self.request.affinity.prefers_server(ticket.number) {
             (self.tried, self.needs.fresh) = (ServerSet::default(), true);
         } else if !self.origin.has_healthy_untried(self.tried) {
             self.tried = ServerSet::default();
@@ -344,7 +307,7 @@ impl<'a> Attempts<'a> {
         connection: &PooledConnection,
         ticket: &Ticket,
     ) -> Result<(), ForwardFailure> {
-        let (upload, metrics) = (self.upload.as_deref(), &self.origin.metrics);
+        let (upload, metrics) = (self.request.upload.as_deref(), &self.origin.metrics);
         if let Some(UploadProgress::Failed(cause)) = upload.map(Upload::progress) {
             return Err(self.upload_failure(cause));
         }
@@ -353,7 +316,7 @@ impl<'a> Attempts<'a> {
             return Err(error.into());
         }
         if matches!(cause, SendFailure::Stream(StreamFailure::Reset(_)))
-            && let (Some(call), Some(deadline)) = (self.call, self.deadline)
+            && let (Some(call), Some(deadline)) = (self.request.call, self.deadline)
             && call.call_timeout().is_some()
             && deadline.ends_at() <= Instant::now() + grpc::DEADLINE_MARGIN
         {
@@ -370,7 +333,7 @@ impl<'a> Attempts<'a> {
         if !failure.is_stale_connection() {
             ticket.report_connection_broken();
         }
-        match retry::decide_retry(number, &self.method, failure) {
+        match retry::decide_retry(number, &self.request.head.method, failure) {
             RetryDecision::Again { fresh } if failure.is_stale_connection() => {
                 tracing::debug!(error = %cause, "sending a request again: its connection was stale");
                 self.retry_after_stale(number, fresh, ticket);
@@ -384,9 +347,9 @@ impl<'a> Attempts<'a> {
             _ => {
                 if error.is_tls_failure() {
                     let reason = connection.tls_failure().map(|failure| failure.to_string());
-                    tracing::warn!(origin = %ticket.chosen_server().name, %error, reason, "no response");
+                    tracing::warn!(origin = %ticket.server.name, %error, reason, "no response");
                 } else {
-                    tracing::warn!(origin = %ticket.chosen_server().name, error = %cause, "no response");
+                    tracing::warn!(origin = %ticket.server.name, error = %cause, "no response");
                 }
                 if error == Error::HeaderTooLarge {
                     metrics.limit_response_header.increment();
@@ -408,7 +371,7 @@ impl<'a> Attempts<'a> {
         let ReceivedHead { status, mut fields, .. } = response;
         let origin = self.origin;
         let length = connection.size_hint().exact();
-        if let Err(error) = response::translate_response(status, &mut fields, &self.method, length) {
+        if let Err(error) = response::translate_response(status, &mut fields, &self.request.head.method, length) {
             return Err(self.invalid_response(&ticket, error));
         }
         let mut open = OpenExchange { connection, ticket };
@@ -424,9 +387,10 @@ impl<'a> Attempts<'a> {
         } else {
             open.ticket.report_answered();
         }
-        origin.set_sticky_cookie(self.affinity, open.ticket.number, &mut fields);
-        let (upload, idle, record) = (self.upload.take(), self.timeouts.response_body, self.record);
-        let (rules, deadline, call) = (self.rules, self.deadline, self.call);
+        origin.set_sticky_cookie(self.request.affinity, open.ticket.number, &mut fields);
+        let (upload, idle, record) =
+            (self.request.upload.take(), self.request.timeouts.response_body, self.request.record);
+        let (rules, deadline, call) = (self.request.rules, self.deadline, self.request.call);
         let body = match whole {
             Some(whole) => {
                 finish_exchange(open, upload.as_ref());
@@ -440,7 +404,7 @@ impl<'a> Attempts<'a> {
     /// Handles a response's body that has failed before any part of the response was forwarded.
     fn fail_broken_body(&self, ticket: &Ticket, error: BodyError) -> ForwardFailure {
         // A request's body that fails ends the response, too.
-        if let Some(UploadProgress::Failed(cause)) = self.upload.as_deref().map(Upload::progress) {
+        if let Some(UploadProgress::Failed(cause)) = self.request.upload.as_deref().map(Upload::progress) {
             return self.upload_failure(cause);
         }
         ticket.report_connection_broken();
@@ -469,7 +433,7 @@ impl<'a> Attempts<'a> {
         }
         if response.status != StatusCode::SWITCHING_PROTOCOLS {
             // A request with a protocol switch has no body.
-            self.upload = None;
+            self.request.upload = None;
             return self.pass_response(response, connection, ticket);
         }
         let ReceivedHead { status, mut fields, .. } = response;
@@ -478,11 +442,11 @@ impl<'a> Attempts<'a> {
             connection.switch_protocols().ok_or_else(|| self.invalid_response(&ticket, Error::Terminated))?;
         ticket.report_answered();
         ticket.report_completed();
-        self.origin.set_sticky_cookie(self.affinity, ticket.number, &mut fields);
+        self.origin.set_sticky_cookie(self.request.affinity, ticket.number, &mut fields);
         let ProtocolSwitch { protocol, slot, .. } = switch;
         let side = TunnelSide::new(connection, ahead, slot, &self.origin.metrics);
-        let tunnel = Tunnel::new(protocol, side, self.timeouts.tunnel);
-        let tunnel = tunnel.with_half_closed_timeout(self.timeouts.tunnel_half_closed);
+        let tunnel = Tunnel::new(protocol, side, self.request.timeouts.tunnel);
+        let tunnel = tunnel.with_half_closed_timeout(self.request.timeouts.tunnel_half_closed);
         Ok(Response { status, fields, body: Body::from_tunnel(tunnel) })
     }
 
@@ -502,7 +466,7 @@ impl<'a> Attempts<'a> {
 
     /// The failure for an invalid response of the server.
     fn invalid_response(&self, ticket: &Ticket, error: Error) -> ForwardFailure {
-        tracing::warn!(origin = %ticket.chosen_server().name, %error, "invalid response");
+        tracing::warn!(origin = %ticket.server.name, %error, "invalid response");
         ticket.report_failed();
         self.origin.metrics.origin_errors.increment();
         error.into()

@@ -84,7 +84,7 @@ impl ResponseBody {
     /// Returns the connection of a complete response, unless the request's body is still being sent.
     fn finish_body(&self) {
         if let Some(open) = self.transfer.close_source() {
-            finish_exchange(open, self.transfer.request_upload());
+            finish_exchange(open, self.transfer.upload.as_ref());
         }
     }
 
@@ -102,9 +102,9 @@ impl ResponseBody {
             count(&open.ticket);
         }
         let Some(answer) = answer.filter(|_| has_trailers) else { return Poll::Ready(Some(Err(error))) };
-        self.transfer.transfer_record().record_broken_body(error);
+        self.transfer.record.record_broken_body(error);
         let fields = grpc::status_fields(self.metrics.explain_eviction(answer));
-        self.metrics.record_grpc_status(&fields, self.transfer.transfer_record());
+        self.metrics.record_grpc_status(&fields, &self.transfer.record);
         Poll::Ready(Some(Ok(Frame::trailers(fields.into()))))
     }
 
@@ -112,7 +112,7 @@ impl ResponseBody {
     fn wait_for_origin(&mut self, cx: &mut Context<'_>) -> PolledFrame {
         let waiting = self.transfer.origin_wait_start();
         // An origin that answered early may want the rest of the request before it continues.
-        let since = Upload::server_wait_start(self.transfer.request_upload().map(Rc::as_ref), waiting, Instant::now);
+        let since = Upload::server_wait_start(self.transfer.upload.as_ref().map(Rc::as_ref), waiting, Instant::now);
         let passed = ready!(self.poll_timeout(cx, since));
         self.end_broken_body(BodyError::TimedOut, Some(passed), |ticket| {
             // In a streaming call silence is no fault of the server.
@@ -125,7 +125,7 @@ impl ResponseBody {
     /// Fails a body whose connection ended early, or that is invalid.
     fn on_response_broken(&self, error: BodyError) -> PolledFrame {
         // A request's body that fails ends the response, too.
-        if let Some(UploadProgress::Failed(cause)) = self.transfer.request_upload().map(|upload| upload.progress()) {
+        if let Some(UploadProgress::Failed(cause)) = self.transfer.upload.as_ref().map(|upload| upload.progress()) {
             return self.fail_body(cause);
         }
         tracing::debug!(%error, "the origin's response was cut off");
@@ -143,7 +143,7 @@ impl ResponseBody {
             Ok(trailers) => {
                 let mut fields = Fields::from(trailers);
                 if self.call.is_some_and(|call| call.is_grpc) {
-                    self.metrics.record_grpc_status(&fields, self.transfer.transfer_record());
+                    self.metrics.record_grpc_status(&fields, &self.transfer.record);
                 }
                 let rules = self.rules.as_deref();
                 response::filter_response_trailers(&mut fields, |name| {
@@ -212,7 +212,7 @@ impl Drop for ResponseBody {
     fn drop(&mut self) {
         // This closes the connection, if it is still leased, and drops the client's stream.
         drop(self.transfer.close_source());
-        if let Some(upload) = self.transfer.request_upload() {
+        if let Some(upload) = self.transfer.upload.as_ref() {
             upload.cancel_upload();
         }
     }

@@ -3,7 +3,9 @@
 
 use super::open_exchange::{BodyRead, OpenExchange};
 use super::spool::SpooledBody;
-use crate::connection::{ClientTime, PreemptionReason, Upload, UploadProgress, WaitingRequest, update_cell};
+use crate::connection::{
+    BodyDirection, ClientTime, PreemptionReason, Upload, UploadProgress, WaitingRequest, update_cell,
+};
 use crate::pool::{PooledResponse, SpoolBudget};
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
@@ -13,6 +15,7 @@ use std::{
     cell::{Cell, RefCell},
     rc::{Rc, Weak},
     task::{Context, Poll, Waker},
+    time::Duration,
 };
 use tokio::time::Instant;
 
@@ -22,8 +25,8 @@ pub(crate) struct Transfer {
     source: RefCell<BodySource>,
     /// A piece, or the trailers, that came before the response was forwarded, ahead of `source`.
     ahead: RefCell<Option<Frame<Bytes>>>,
-    upload: Option<Rc<Upload>>,
-    record: RequestRecord,
+    pub(super) upload: Option<Rc<Upload>>,
+    pub(super) record: RequestRecord,
     client: Cell<ClientTime>,
     /// Start of the present wait for the origin.
     waiting: Cell<Option<Instant>>,
@@ -126,14 +129,6 @@ impl Transfer {
         }
     }
 
-    pub(crate) fn request_upload(&self) -> Option<&Rc<Upload>> {
-        self.upload.as_ref()
-    }
-
-    pub(crate) fn transfer_record(&self) -> &RequestRecord {
-        &self.record
-    }
-
     pub(crate) fn is_end_stream(&self) -> bool {
         if self.ahead.borrow().is_some() {
             return false;
@@ -183,11 +178,11 @@ impl PooledResponse for Transfer {
             update_cell(&self.client, |client| client.begin_client_wait(Instant::now));
         }
         let upload = self.upload.as_deref().filter(|upload| upload.progress() != UploadProgress::Done);
-        let slow = self.client.get().download_reason(length, taker);
+        let slow = self.client.get().slow_reason(BodyDirection::Download, length, Duration::ZERO, taker);
         let slow = slow.max(upload.and_then(|upload| upload.upload_preemption(taker)));
         slow.or_else(|| {
             let since = self.waiting.get()?;
-            taker.silence_reason((taker.elapsed)(upload.map_or(since, |upload| since.max(upload.last_moved()))))
+            taker.silence_reason((taker.elapsed)(upload.map_or(since, |upload| since.max(upload.moved.get()))))
         })
     }
 

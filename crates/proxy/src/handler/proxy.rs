@@ -36,7 +36,7 @@ impl Proxy {
     /// memory while `pressure` says that memory is short.
     pub fn new(shared: Arc<ArcSwap<Routing>>, metrics: Arc<ProxyMetrics>, pressure: MemoryPressure) -> Self {
         let routing = shared.load_full();
-        let resources = PoolResources::new(routing.shared_capacity(), &metrics, pressure);
+        let resources = PoolResources::new(&routing.capacity, &metrics, pressure);
         let local = WorkerRouting::new(routing, &BTreeMap::new(), &metrics, &resources);
         Self {
             shared: RefCell::new(Cache::new(shared)),

@@ -10,6 +10,7 @@ use crate::access::{
     build_auth_response, client_key,
 };
 use crate::answer::{Error, discard_body};
+use crate::connection::{TrailerRules, Upload};
 use crate::forward::{ForwardFailure, ForwardedRequest, forward_request};
 use crate::message::{BodyFraming, FieldPolicy, StreamingCall, forwarded, grpc, request, response};
 use crate::metrics::RouteMetrics;
@@ -226,7 +227,7 @@ impl Proxy {
             Some(upgrade) => self.switch_protocol(routed, &upgrade, source)?,
             None => None,
         };
-        self.translate_head(routed, head, framing, origin.field_policy())?;
+        self.translate_head(routed, head, framing, &origin.policy)?;
         if let Some((rules, _)) = ruled {
             rules.set_granted(&mut head.fields, &granted);
         }
@@ -242,11 +243,15 @@ impl Proxy {
         };
         let left = remaining_timeouts(timeouts, spent);
         let timeouts = left.as_deref().unwrap_or(timeouts);
+        let upload = Upload::new(body, framing, route.max_body_bytes, || TrailerRules {
+            rules: route.rules.clone(),
+            methods_matter: route.head.methods_matter,
+            policy: origin.policy.clone(),
+            metrics: Arc::clone(&self.metrics),
+        });
         let sending = ForwardedRequest {
             head,
-            framing,
-            body,
-            max_body_bytes: route.max_body_bytes,
+            upload,
             client,
             source,
             interim,
@@ -255,7 +260,6 @@ impl Proxy {
             timeouts,
             call,
             rules: route.rules.as_ref(),
-            methods_matter: route.head.methods_matter,
             switch,
             affinity: wish,
         };
@@ -444,22 +448,12 @@ impl Proxy {
         let withheld = |plain: &str| ruled.is_some_and(|(rules, _)| rules.withholds_field(plain));
         let mut to_it = auth.build_auth_request(head, withheld);
         // Removed fields are counted when the request itself is sent.
-        request::translate_request(
-            &mut to_it,
-            BodyFraming::None,
-            &route.head,
-            client,
-            id,
-            trusted,
-            origin.field_policy(),
-        )?;
+        request::translate_request(&mut to_it, BodyFraming::None, &route.head, client, id, trusted, &origin.policy)?;
         AuthRule::describe_request(head, &mut to_it);
         request::remove_trace_context(&mut to_it.fields, record.decide_propagation());
         let sending = ForwardedRequest {
             head: &to_it,
-            framing: BodyFraming::None,
-            body: Body::empty(),
-            max_body_bytes: None,
+            upload: None,
             client,
             source: routed.request_source(&head.fields),
             interim: &InterimSender::default(),
@@ -468,7 +462,6 @@ impl Proxy {
             timeouts: &routing.timeouts,
             call: None,
             rules: None,
-            methods_matter: false,
             switch: None,
             affinity: origin.find_affinity(&head.fields, || routed.client_address(&head.fields)),
         };

@@ -135,8 +135,8 @@ pub(crate) fn set_forwarded(head: &mut Head, client: &Client, id: &str, trusted:
 /// Removes the fields that a peer may not set: those of a `trusted` one only in another spelling.
 fn remove_forged(fields: &mut Fields, trusted: bool) {
     let suspects = if trusted { NameSet::AMBIGUOUS } else { KNOWN_IDENTITY_FIELDS.union(NameSet::OTHER) };
-    if fields.name_set().intersects(suspects) {
-        fields.retain(|line| !(is_identity_field(line.name_str()) && (!trusted || !line.has_alphanumeric_name())));
+    if fields.names.intersects(suspects) {
+        fields.retain(|line| !(is_identity_field(line.name_str()) && (!trusted || !line.is_plain)));
     }
 }
 

@@ -59,8 +59,8 @@ impl FieldPolicy {
     /// Whether any of `fields` may be reserved.
     fn may_have_reserved(&self, fields: &Fields) -> bool {
         let others = || fields.iter().filter(|line| !line.id().is_known());
-        fields.name_set().intersects(self.suspicious)
-            || fields.name_set().intersects(NameSet::OTHER)
+        fields.names.intersects(self.suspicious)
+            || fields.names.intersects(NameSet::OTHER)
                 && others().any(|line| self.reserved.may_contain(line.name_str()))
     }
 }
@@ -108,7 +108,7 @@ pub(crate) fn translate_request(
         return Err(Error::NoAuthority);
     }
     // Most requests have none of these fields.
-    let special = head.fields.name_set().intersects(SPECIAL_FIELDS);
+    let special = head.fields.names.intersects(SPECIAL_FIELDS);
     let mut removed = RemovedFields::default();
     // Keys of gRPC's metadata may have `_` and `.`, and its servers make no variables of them.
     let is_grpc = special && StreamingCall::classify_call(head, client.protocol).is_some_and(|call| call.is_grpc);
@@ -278,12 +278,12 @@ mod tests {
                 let before = Fields::from_iter([(FieldNameRef::from_lower_case_token(name), &b"1"[..])]);
                 let mut after = before.clone();
                 remove_special(&mut after, framing);
-                assert!(after == before || before.name_set().intersects(SPECIAL_FIELDS), "{name}");
+                assert!(after == before || before.names.intersects(SPECIAL_FIELDS), "{name}");
             }
         }
         assert!(
             !Fields::from_iter([(FieldNameRef::from_lower_case_token("accept"), &b"1"[..])])
-                .name_set()
+                .names
                 .intersects(SPECIAL_FIELDS)
         );
     }

@@ -99,7 +99,7 @@ const HOP_BY_HOP: [FieldNameRef<'static>; 6] =
 /// Removes the fields of one connection (RFC 9110 §7.6.1): `Connection`, the fields it names, and [`HOP_BY_HOP`].
 fn remove_hop_by_hop(fields: &mut Fields) {
     const PRESENT: NameSet = NameSet::from_names(&HOP_BY_HOP);
-    if !fields.name_set().intersects(PRESENT) {
+    if !fields.names.intersects(PRESENT) {
         return;
     }
     // Most origins send one of these values, or no `Connection` at all.

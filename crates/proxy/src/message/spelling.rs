@@ -30,7 +30,7 @@ pub(crate) fn handle_ambiguous(fields: &mut Fields, policy: AmbiguousFields) -> 
     match policy {
         AmbiguousFields::Pass => Ok(0),
         AmbiguousFields::Drop => Ok(remove_names(fields, |name| !is_plain_name(name))),
-        AmbiguousFields::Reject if fields.iter().all(|line| line.has_alphanumeric_name()) => Ok(0),
+        AmbiguousFields::Reject if fields.iter().all(|line| line.is_plain) => Ok(0),
         AmbiguousFields::Reject => Err(Error::AmbiguousField),
     }
 }

@@ -11,7 +11,7 @@ use std::{cell::Cell, net::SocketAddr, rc::Rc, time::Instant};
 pub(crate) struct Ticket {
     origin: Rc<WorkerOrigin>,
     pub(crate) number: usize,
-    server: Rc<WorkerServer>,
+    pub(crate) server: Rc<WorkerServer>,
     /// Time at which the request began, unless the server is the only one, which is never ejected, with one address.
     began: Cell<Option<Instant>>,
     /// Address to which the request goes, if the server has several.
@@ -75,13 +75,9 @@ impl Ticket {
         }
     }
 
-    pub(crate) fn chosen_server(&self) -> &WorkerServer {
-        &self.server
-    }
-
     /// Notes that the request goes over a connection to `address`.
     pub(crate) fn set_address(&self, address: Option<SocketAddr>) {
-        if address.is_some() && self.server.pool.has_several_addresses() {
+        if address.is_some() && self.server.pool.connector.address_count() > 1 {
             self.address.set(address);
             self.began.set(self.began.get().or_else(|| Some(tokio_now())));
         }
@@ -100,8 +96,8 @@ impl Ticket {
             return;
         }
         self.server.ejection.borrow_mut().on_request_succeeded(tokio_now());
-        if let Some(address) = self.address.get() {
-            self.server.pool.report_address_success(address);
+        if let (Some(address), Some(resolver)) = (self.address.get(), self.server.pool.connector.resolver()) {
+            resolver.on_address_success(address);
         }
     }
 

@@ -45,7 +45,7 @@ pub(crate) struct WorkerOrigin {
     /// TLS to the servers, if they have https.
     tls: Option<Arc<TlsToOrigin>>,
     /// Fields of requests that the origin does not get.
-    policy: FieldPolicy,
+    pub(crate) policy: FieldPolicy,
     /// Servers in the order of the configuration.
     pub(super) servers: Vec<Rc<WorkerServer>>,
     pub(super) rotation: RefCell<Rotation>,
@@ -144,11 +144,6 @@ impl WorkerOrigin {
     /// Whether configuration and TLS are those of `routed`.
     pub(crate) fn matches_routed(&self, routed: &RoutedOrigin) -> bool {
         self.config == routed.config && self.tls == routed.tls
-    }
-
-    /// Fields of requests that the origin does not get.
-    pub(crate) fn field_policy(&self) -> &FieldPolicy {
-        &self.policy
     }
 
     /// Follows `health_states`, which have the health of the servers from now on.

@@ -2,6 +2,7 @@
 //! for another server's request, and holds the memory for spooled responses.
 
 use super::capacity::{Capacity, DerivedLimits};
+use super::server_pool::ServerPool;
 use crate::metrics::ProxyMetrics;
 use litequic_resources::{
     descriptors::{Descriptor, ProxySide},
@@ -9,11 +10,9 @@ use litequic_resources::{
 };
 use std::{
     cell::{Cell, RefCell},
-    fmt,
     rc::{Rc, Weak},
     sync::Arc,
 };
-use tokio::time::Instant;
 
 /// Most bytes of one response that are spooled into memory.
 const MAX_SPOOLED_BODY: u64 = 256 * 1024;
@@ -26,22 +25,10 @@ pub(crate) struct PoolResources {
     capacity: Arc<Capacity>,
     /// Number of idle connections of all pools.
     idle: Cell<u32>,
-    pools: RefCell<Vec<Weak<dyn RegisteredPool>>>,
+    pools: RefCell<Vec<Weak<ServerPool>>>,
     /// Memory for spooled responses, whose connection is needed.
     pub(super) spool_budget: Rc<SpoolBudget>,
     metrics: Arc<ProxyMetrics>,
-}
-
-/// A pool, as the worker's other pools know it.
-pub(super) trait RegisteredPool: fmt::Debug {
-    /// Time since which the longest idle connection is idle; `None` without one.
-    fn longest_idle_since(&self) -> Option<Instant>;
-
-    /// Closes the connection that has been idle for the longest time; returns whether there was one.
-    fn close_oldest_idle(&self) -> bool;
-
-    /// Ends the streaming calls in flight.
-    fn end_streaming_calls(&self);
 }
 
 /// Counts an idle connection until this is dropped.
@@ -73,7 +60,7 @@ impl PoolResources {
     }
 
     /// Registers `pool`, whose idle connections may be closed for other pools from now on.
-    pub(super) fn register_pool(&self, pool: Weak<dyn RegisteredPool>) {
+    pub(super) fn register_pool(&self, pool: Weak<ServerPool>) {
         let mut pools = self.pools.borrow_mut();
         pools.retain(|pool| pool.strong_count() > 0);
         pools.push(pool);

@@ -6,8 +6,8 @@
 
 use super::deadline::{Deadline, PassedDeadline};
 use super::http2_pool::Http2Pool;
-use super::pool_resources::{IdleCount, PoolResources, RegisteredPool, SpoolBudget};
-use crate::address::Blame;
+use super::pool_resources::{IdleCount, PoolResources, SpoolBudget};
+use crate::address::{Blame, Resolver};
 use crate::answer::Error;
 use crate::balance::{EjectionCause, EjectionRule};
 use crate::connection::{
@@ -57,7 +57,7 @@ pub(crate) struct ServerPool {
     tls: Option<TlsToOrigin>,
     pub(super) origin: config::OriginConfig,
     spelling: Option<Rc<FieldSpelling>>,
-    pub(super) connector: Connector,
+    pub(crate) connector: Connector,
     /// HTTP/2 connections, if that is the origin's protocol.
     pub(super) http2: Option<Http2Pool>,
     /// Connects by HTTP/1.1 to a server with HTTP/2 and https, for requests that switch protocols.
@@ -256,6 +256,16 @@ enum Carrier {
     Http2(Rc<OriginStream>),
 }
 
+/// Evaluates an expression for the exchange of a [`Carrier`], whose two types have the same methods.
+macro_rules! with_exchange {
+    ($carrier:expr, $exchange:ident => $value:expr) => {
+        match $carrier {
+            Carrier::Http1(ServerConnection { http: $exchange, .. }) => $value,
+            Carrier::Http2($exchange) => $value,
+        }
+    };
+}
+
 /// Task that sends the rest of a request's body. Dropping it stops the task.
 #[derive(Debug)]
 struct SendingTask(AbortHandle);
@@ -303,7 +313,7 @@ impl ServerPool {
                 closed: false,
             }),
         });
-        resources.register_pool(Rc::downgrade(&pool) as Weak<dyn RegisteredPool>);
+        resources.register_pool(Rc::downgrade(&pool));
         pool
     }
 
@@ -332,19 +342,9 @@ impl ServerPool {
         tls: Option<&TlsToOrigin>,
     ) -> bool {
         let bounds = |origin: &config::OriginConfig| {
-            let &config::OriginConfig {
-                max_connections,
-                max_queue,
-                idle_timeout,
-                max_age,
-                max_requests,
-                dns_interval,
-                protocol,
-                max_streams,
-                ..
-            } = origin;
-            let times = (idle_timeout, max_age, dns_interval);
-            (max_connections, max_queue, times, max_requests, protocol, max_streams, origin.proxy_protocol)
+            let times = (origin.idle_timeout, origin.max_age, origin.dns_interval);
+            let counts = (origin.max_connections, origin.max_queue, origin.max_requests, origin.max_streams);
+            (times, counts, origin.protocol, origin.proxy_protocol)
         };
         self.address == *address
             && self.tls.as_ref() == tls
@@ -375,18 +375,20 @@ impl ServerPool {
         timeouts: &Timeouts,
         deadline: Option<Deadline>,
     ) -> Result<PooledConnection, Error> {
-        if self.connector.needs_refresh() {
+        if self.connector.resolver().is_some_and(Resolver::needs_lookup) {
             let pool = Rc::clone(self);
             // Not joined, because the task ends within a lookup's time.
             spawn_local(async move {
-                pool.connector.refresh_resolver().await;
+                if let Some(resolver) = pool.connector.resolver() {
+                    resolver.refresh_addresses().await;
+                }
                 pool.close_stale_addresses();
             });
         }
         let slot = {
             let fair = &mut self.state.borrow_mut().fair;
             // A derived number of slots follows a reload.
-            fair.set_slot_limit(self.slot_limit());
+            fair.limit = self.slot_limit();
             fair.take_slot(source)
         };
         let turn = match slot {
@@ -400,7 +402,7 @@ impl ServerPool {
                 None => Box::pin(self.wait_for_http2_stream(turn.in_use, needs, timeouts, deadline)).await,
             };
         }
-        match self.reuse_connection(turn, needs, source.source_connection()) {
+        match self.reuse_connection(turn, needs, source.connection) {
             Ok(connection) => Ok(connection),
             Err(in_use) => Box::pin(self.connect_new(in_use, needs.proxied, timeouts, deadline)).await,
         }
@@ -663,13 +665,13 @@ impl ServerPool {
         let opened = connector.open_socket(self.connect_options(limit, proxied, descriptor)).await;
         let (socket, address, descriptor) =
             opened.map_err(|failure| self.report_connect_failure(failure, began, deadline))?;
-        let connected = OriginConnection::new(socket, address, descriptor, &self.metrics);
-        let http = Rc::new(connected.with_spelling(self.spelling.clone()));
+        let mut http = OriginConnection::new(socket, address, descriptor, &self.metrics);
+        http.spelling.clone_from(&self.spelling);
         self.metrics.origin_connections.increment();
         let open = GaugeGuard::new(&self.metrics, |metrics| &metrics.origin_connections_open);
         let born = Instant::now();
         let connection = ServerConnection {
-            http,
+            http: Rc::new(http),
             proxied,
             owner: Cell::new(None),
             born,
@@ -763,19 +765,11 @@ impl ServerPool {
         excessive.then(|| state.idle.remove(0).connection)
     }
 
-    pub(crate) fn has_several_addresses(&self) -> bool {
-        self.connector.address_count() > 1
-    }
-
-    /// Reports that a request over a connection to `address`, one of several, succeeded.
-    pub(crate) fn report_address_success(&self, address: SocketAddr) {
-        self.connector.report_success(address);
-    }
-
     /// Reports that a request failed by `cause`, because its connection to `address`, one of several, broke. Returns
     /// whether that is the server's fault rather than the address'.
     pub(crate) fn report_address_broken(&self, address: SocketAddr, rule: EjectionRule, cause: EjectionCause) -> bool {
-        match self.connector.report_broken(address, rule, cause) {
+        let broken = |resolver: &Resolver| resolver.on_address_broken(address, rule, cause);
+        match self.connector.resolver().map_or(Blame::Server, broken) {
             Blame::Server => true,
             Blame::Address(None) => false,
             Blame::Address(Some(time)) => {
@@ -876,16 +870,16 @@ impl ServerPool {
         let waker = self.state.borrow().reaper.as_ref().and_then(|reaper| reaper.waker.clone());
         http.poll_quiet(&mut Context::from_waker(waker.as_ref().unwrap_or(Waker::noop())))
     }
-}
 
-impl RegisteredPool for ServerPool {
-    fn longest_idle_since(&self) -> Option<Instant> {
+    /// Time since which the longest idle connection is idle; `None` without one.
+    pub(super) fn longest_idle_since(&self) -> Option<Instant> {
         let idle = self.state.borrow().idle.first().map(|idle| idle.since);
         let http2 = self.http2.as_ref().and_then(Http2Pool::longest_idle_since);
         idle.into_iter().chain(http2).min()
     }
 
-    fn close_oldest_idle(&self) -> bool {
+    /// Closes the connection that has been idle for the longest time; returns whether there was one.
+    pub(super) fn close_oldest_idle(&self) -> bool {
         let oldest = {
             let idle = &mut self.state.borrow_mut().idle;
             (!idle.is_empty()).then(|| idle.remove(0))
@@ -893,7 +887,8 @@ impl RegisteredPool for ServerPool {
         oldest.is_some() || self.http2.as_ref().is_some_and(Http2Pool::close_oldest_idle)
     }
 
-    fn end_streaming_calls(&self) {
+    /// Ends the streaming calls in flight.
+    pub(super) fn end_streaming_calls(&self) {
         // Counted first: the counter explains the errors of these exchanges.
         let count = || self.metrics.evicted_by_drain.increment();
         let exchanges = self.state.borrow().exchanges.clone();
@@ -1008,67 +1003,42 @@ impl PooledConnection {
             Carrier::Http2(stream) => CarrierRef::Http2(Rc::downgrade(stream)),
         };
         self.in_use.pool.set_slot_use(self.in_use.slot, SlotUse::Request { connection, began, upload: upload_use });
-        match &self.carrier {
-            Carrier::Http1(connection) => connection.http.prepare_request(upload.cloned(), traceparent),
-            Carrier::Http2(stream) => stream.prepare_request(upload.cloned(), traceparent),
-        }
+        with_exchange!(&self.carrier, exchange => exchange.prepare_request(upload.cloned(), traceparent));
     }
 
     /// Sends the request with this `head`, and waits for an interim response or the final one's head.
     pub(crate) fn poll_sent(&self, head: &Head, cx: &mut Context<'_>) -> Poll<Result<ReceivedMessage, SendFailure>> {
-        match &self.carrier {
-            Carrier::Http1(connection) => connection.http.poll_response(head, cx),
-            Carrier::Http2(stream) => stream.poll_response(head, cx),
-        }
+        with_exchange!(&self.carrier, exchange => exchange.poll_response(head, cx))
     }
 
     /// Sends the rest of the request's body even if no task reads the response: a client may read nothing before the
     /// origin has everything.
     pub(crate) fn keep_sending(&mut self) {
-        let task = match &self.carrier {
-            Carrier::Http1(connection) if !connection.http.is_sent() => {
-                let http = Rc::downgrade(&connection.http);
-                spawn_local(poll_fn(move |cx| http.upgrade().map_or(Poll::Ready(()), |http| http.poll_send_alone(cx))))
-            }
-            Carrier::Http2(stream) if !stream.is_sent() => {
-                let stream = Rc::downgrade(stream);
-                spawn_local(poll_fn(move |cx| {
-                    stream.upgrade().map_or(Poll::Ready(()), |stream| stream.poll_send_alone(cx))
-                }))
-            }
-            Carrier::Http1(_) | Carrier::Http2(_) => return,
-        };
-        self.sending = Some(SendingTask(task.abort_handle()));
+        with_exchange!(&self.carrier, exchange => if !exchange.is_sent() {
+            let exchange = Rc::downgrade(exchange);
+            let task = poll_fn(move |cx| {
+                exchange.upgrade().map_or(Poll::Ready(()), |exchange| exchange.poll_send_alone(cx))
+            });
+            self.sending = Some(SendingTask(spawn_local(task).abort_handle()));
+        });
     }
 
     /// Reads the next piece of the response's body.
     pub(crate) fn poll_frame(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        match &self.carrier {
-            Carrier::Http1(connection) => connection.http.poll_frame(self.sending.is_none(), cx),
-            Carrier::Http2(stream) => stream.poll_frame(self.sending.is_none(), cx),
-        }
+        with_exchange!(&self.carrier, exchange => exchange.poll_frame(self.sending.is_none(), cx))
     }
 
     /// The response's body if all of it came with the head, and the request is sent.
     pub(crate) fn take_response_body(&self) -> Option<WholeBody> {
-        match &self.carrier {
-            Carrier::Http1(connection) => connection.http.take_whole_body(),
-            Carrier::Http2(stream) => stream.take_whole_body(),
-        }
+        with_exchange!(&self.carrier, exchange => exchange.take_whole_body())
     }
 
     pub(crate) fn is_end_stream(&self) -> bool {
-        match &self.carrier {
-            Carrier::Http1(connection) => connection.http.is_end_stream(),
-            Carrier::Http2(stream) => stream.is_end_stream(),
-        }
+        with_exchange!(&self.carrier, exchange => exchange.is_end_stream())
     }
 
     pub(crate) fn size_hint(&self) -> SizeHint {
-        match &self.carrier {
-            Carrier::Http1(connection) => connection.http.size_hint(),
-            Carrier::Http2(stream) => stream.size_hint(),
-        }
+        with_exchange!(&self.carrier, exchange => exchange.size_hint())
     }
 
     /// Most bytes of the response in one read.
@@ -1102,10 +1072,7 @@ impl PooledConnection {
 
     /// TLS failure since the handshake.
     pub(crate) fn tls_failure(&self) -> Option<TlsFailure> {
-        match &self.carrier {
-            Carrier::Http1(connection) => connection.http.tls_session_failure(),
-            Carrier::Http2(stream) => stream.tls_session_failure(),
-        }
+        with_exchange!(&self.carrier, exchange => exchange.tls_session_failure())
     }
 
     /// The connection without HTTP, after a 101, and the bytes behind that. It no longer counts as the origin's:

@@ -39,13 +39,13 @@ impl From<Pages> for RoutingFiles {
 pub struct Routing {
     routes: Routes,
     /// Names of the routes, in the order of the configuration.
-    pub(crate) names: Vec<String>,
+    pub names: Vec<String>,
     /// Rate limiters of the routes, in the same order.
     limiters: Vec<Option<Arc<RateLimiter>>>,
     /// Content of all files.
-    files: RoutingFiles,
+    pub files: RoutingFiles,
     /// The routes in maintenance.
-    maintenance: Maintenance,
+    pub maintenance: Maintenance,
     /// For requests that match no route.
     pub(crate) general_pages: PageSet,
     /// For requests that match no route.
@@ -62,9 +62,9 @@ pub struct Routing {
     exempt: AddressSet,
     sources: Sources,
     /// Key of the cookies of sticky sessions.
-    pub(crate) cookie_key: CookieKey,
+    pub cookie_key: CookieKey,
     /// Resources of connections to origins.
-    capacity: Arc<Capacity>,
+    pub capacity: Arc<Capacity>,
     /// Checks passwords, for all workers.
     pub(crate) passwords: Arc<PasswordChecker>,
 }
@@ -106,8 +106,7 @@ impl Routing {
         let names = config::RouteConfig::unique_route_names(&config.routes);
         let limiters = config.routes.iter().zip(&names).map(|(route, name)| {
             let limit = route.rate_limit?;
-            let kept =
-                before.and_then(|before| before.find_limiter(name)).filter(|kept| *kept.configured_limit() == limit);
+            let kept = before.and_then(|before| before.find_limiter(name)).filter(|kept| kept.limit == limit);
             Some(kept.unwrap_or_else(|| Arc::new(RateLimiter::new(limit, std::time::Instant::now()))))
         });
         let limiters: Vec<_> = limiters.collect();
@@ -152,21 +151,6 @@ impl Routing {
         }
     }
 
-    /// Uses `key` for cookies, instead of one that no other process has.
-    pub fn with_cookie_key(self, key: CookieKey) -> Self {
-        Self { cookie_key: key, ..self }
-    }
-
-    /// Lets connections to origins use `capacity`, instead of one without bounds. Running workers keep theirs.
-    pub fn with_shared_capacity(self, capacity: Arc<Capacity>) -> Self {
-        Self { capacity, ..self }
-    }
-
-    /// Resources of connections to origins.
-    pub fn shared_capacity(&self) -> &Arc<Capacity> {
-        &self.capacity
-    }
-
     /// The client behind `peer`, as far as trusted proxies name it.
     pub(crate) fn forwarded_client(&self, peer: IpAddr, fields: &Fields) -> IpAddr {
         forwarded::client_behind(peer, fields, &self.trusted)
@@ -178,34 +162,9 @@ impl Routing {
         self.sources.source_of_address(client, || self.exempt.covers_address(client))
     }
 
-    /// Error pages, and bodies of fixed responses.
-    pub fn compiled_pages(&self) -> &Pages {
-        &self.files.pages
-    }
-
-    /// TLS to the origins that have https, by their names.
-    pub fn origin_tls(&self) -> &BTreeMap<String, Arc<TlsToOrigin>> {
-        &self.files.tls
-    }
-
-    /// Users of routes, by the paths of their files.
-    pub fn route_users(&self) -> &BTreeMap<PathBuf, Arc<Users>> {
-        &self.files.users
-    }
-
-    /// The routes in maintenance.
-    pub fn maintenance(&self) -> &Maintenance {
-        &self.maintenance
-    }
-
     /// The orders of maintenance and their routes; `config` is the configuration of this routing.
     pub fn maintenance_orders(&self, config: &Config) -> Vec<ActiveMaintenance> {
         self.maintenance.list_orders(&config.routes, &self.names)
-    }
-
-    /// Names of the routes, in the order of the configuration.
-    pub fn route_names(&self) -> &[String] {
-        &self.names
     }
 
     fn find_limiter(&self, name: &str) -> Option<Arc<RateLimiter>> {

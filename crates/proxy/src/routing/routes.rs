@@ -10,7 +10,7 @@
 use super::route_index::RouteIndex;
 use crate::{answer::PageSet, message::RouteHead, rules::RuleSet};
 use http::Method;
-use litequic_config::{self as config, ClientCertificates, MatchConditions, PathReading, ValuePattern, VerifyMode};
+use litequic_config::{self as config, ClientCertificates, MatchConditions, PathReading, ValuePattern};
 use litequic_exchange::{self as exchange, CertificateRequest, FieldName, Head};
 use std::{
     borrow::Cow,
@@ -211,7 +211,7 @@ impl Routes {
                 pages: PageSet::default(),
                 head: RouteHead {
                     rewrite_host: route.rewrite_host.clone(),
-                    certificate: to_certificate_request(route.client_certificate.unwrap_or(certificates.verify)),
+                    certificate: route.client_certificate.unwrap_or(certificates.verify),
                     methods_matter: !by_method.is_empty() && {
                         let place = RouteScope::from_config(route);
                         by_method.iter().any(|other| place.may_overlap(other))
@@ -238,7 +238,7 @@ impl Routes {
             });
             host.index_routes();
         });
-        this.set_certificate_requests(to_certificate_request(certificates.verify));
+        this.set_certificate_requests(certificates.verify);
         this
     }
 
@@ -363,14 +363,6 @@ fn reachable_requests<'a>(hosts: impl Iterator<Item = &'a HostRoutes>) -> impl I
 fn common_request(mut all: impl Iterator<Item = CertificateRequest>) -> Option<CertificateRequest> {
     let first = all.next()?;
     Some(if all.all(|other| other == first) { first } else { CertificateRequest::Optional })
-}
-
-const fn to_certificate_request(verify: VerifyMode) -> CertificateRequest {
-    match verify {
-        VerifyMode::None => CertificateRequest::None,
-        VerifyMode::Optional => CertificateRequest::Optional,
-        VerifyMode::Required => CertificateRequest::Required,
-    }
 }
 
 /// Whether `host` is an IP address; an IPv6 address has brackets.

@@ -77,7 +77,7 @@ impl<'a> Variables<'a> {
 }
 
 /// Changes of a route to a header.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct FieldRules {
     /// Names whose lines are removed: those of `remove` and of `set`. Those that the table of names does not have are
     /// in `replaced_others`, sorted.
@@ -156,7 +156,7 @@ impl FieldRules {
     /// difference.
     pub(super) fn remove_other_spellings(&self, fields: &mut Fields) {
         // Plain names have no other plain spelling.
-        if self.plain.is_empty() || self.are_plain && !fields.name_set().intersects(NameSet::AMBIGUOUS) {
+        if self.plain.is_empty() || self.are_plain && !fields.names.intersects(NameSet::AMBIGUOUS) {
             return;
         }
         // An added field stands beside fields of its own name.
@@ -167,8 +167,8 @@ impl FieldRules {
     /// Removes fields, then sets, then adds.
     pub(crate) fn change_fields(&self, fields: &mut Fields, variables: &Variables<'_>) {
         // One pass: the rules may be many.
-        let has_others = !self.replaced_others.is_empty() && fields.name_set().intersects(NameSet::OTHER);
-        if has_others || fields.name_set().intersects(self.replaced) {
+        let has_others = !self.replaced_others.is_empty() && fields.names.intersects(NameSet::OTHER);
+        if has_others || fields.names.intersects(self.replaced) {
             fields.retain(|line| match line.id().is_known() {
                 true => !self.replaced.contains_id(line.id()),
                 false => !self.replaces_other(line.name_str()),

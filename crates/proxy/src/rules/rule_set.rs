@@ -12,7 +12,7 @@ use litequic_exchange::{Client, FieldName, Fields, Head, name};
 use std::{borrow::Cow, sync::Arc};
 
 /// Compiled rules of one route.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct RuleSet {
     request: FieldRules,
     pub(crate) response: FieldRules,
@@ -112,22 +112,7 @@ impl RuleSet {
     /// Compiles the general rules of `config` for responses to requests that match no route; `None` if there are none.
     pub(crate) fn without_route(config: &Config) -> Option<Self> {
         let response = FieldRules::new(&config.response_headers);
-        let rules = Self {
-            request: FieldRules::new(&config::HeaderRules::default()),
-            uses: response.used_variables(),
-            response,
-            rewrite: None,
-            redirect: None,
-            respond: None,
-            maintenance: None,
-            addresses: None,
-            users: None,
-            auth: None,
-            granted: Vec::new(),
-            withheld: Vec::new(),
-            timeouts: None,
-            limiter: None,
-        };
+        let rules = Self { uses: response.used_variables(), response, ..Self::default() };
         (!rules.is_empty()).then_some(rules)
     }
 

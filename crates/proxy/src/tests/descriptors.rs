@@ -18,7 +18,8 @@ fn setup(address: OriginAddress, limit: u32, change: impl FnOnce(&mut Config)) -
     let config = config(address, change);
     let descriptors = Arc::new(Descriptors::new(DescriptorDivision { limit, fixed: 0 }));
     let capacity = Arc::new(Capacity::new(descriptors, 1, DerivedLimits::default()));
-    let routing = Routing::new(&config).with_shared_capacity(Arc::clone(&capacity));
+    let mut routing = Routing::new(&config);
+    routing.capacity = Arc::clone(&capacity);
     let (shared, metrics) = (Arc::new(ArcSwap::from_pointee(routing)), Arc::new(ProxyMetrics::default()));
     let proxy = Rc::new(Proxy::new(Arc::clone(&shared), Arc::clone(&metrics), MemoryPressure::default()));
     (Setup { proxy, metrics, shared, config }, capacity)

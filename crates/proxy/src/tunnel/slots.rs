@@ -52,7 +52,7 @@ impl TunnelPool {
     /// there is none such.
     pub(crate) fn take_tunnel_slot(&self, most: u32, source: ClientSource) -> Option<(TunnelSlot, bool)> {
         let Self(open) = self;
-        open.borrow_mut().fair.set_slot_limit(most);
+        open.borrow_mut().fair.limit = most;
         let is_full = open.borrow().fair.used_slot_count() >= most;
         if is_full && !open.borrow_mut().evict_silent(&source) {
             return None;

@@ -152,7 +152,7 @@ pub async fn connect_client(
         .and_then(|limits| limits.with_max_ack_delay(CLIENT_MAX_ACK_DELAY))
         .unwrap_or_default();
     let builder = Client::builder()
-        .with_tls(ObservedTls::new(tls::rustls::Client::from(tls), observer.clone()))
+        .with_tls(ObservedTls { tls: tls::rustls::Client::from(tls), observer: observer.clone() })
         .and_then(|builder| builder.with_io(io))
         .and_then(|builder| builder.with_limits(limits))
         .and_then(|builder| builder.with_event(observer.clone()));

@@ -84,14 +84,8 @@ impl Subscriber for Observer {
 
 /// TLS provider that passes this end's transport parameters to an observer; s2n-quic has no event for them.
 pub(super) struct ObservedTls<T> {
-    tls: T,
-    observer: Observer,
-}
-
-impl<T> ObservedTls<T> {
-    pub(super) fn new(tls: T, observer: Observer) -> Self {
-        Self { tls, observer }
-    }
+    pub(super) tls: T,
+    pub(super) observer: Observer,
 }
 
 impl<T: Provider> Provider for ObservedTls<T> {

@@ -179,7 +179,7 @@ impl Controller {
         let is_late = self.reordering.on_arrived(arrived, now, self.round_trip);
         let wait = self.reordering.wait(rtt.min_rtt(), rtt.smoothed_rtt());
         let is_spurious = |reduction: &UndoableReduction<_>| {
-            let since = reduction.declared_lost();
+            let since = reduction.declared_lost;
             reduction.may_be_spurious(now, self.round_trip) && !self.reordering.is_overdue(since, wait, now)
         };
         if is_late && self.reduction.as_deref().is_some_and(is_spurious) {
@@ -200,8 +200,8 @@ impl Controller {
     /// Undoes CUBIC's reduction, which was spurious. The window's growth since then is lost.
     fn undo_reduction(&mut self) {
         let (Some(undo), Algorithm::Cubic(cubic)) = (self.reduction.take(), &mut self.algorithm) else { return };
-        let since = undo.declared_lost();
-        let SavedState { cubic: before, buffer } = undo.into_saved();
+        let since = undo.declared_lost;
+        let SavedState { cubic: before, buffer } = undo.saved;
         let slow_start = before.is_slow_start();
         if before.window_bytes() <= cubic.window_bytes() || (slow_start && self.slow_start_resumptions == 0) {
             return;
@@ -232,7 +232,7 @@ impl CongestionController for Controller {
         }
         match &self.algorithm {
             Algorithm::Cubic(cubic) => {
-                self.near.in_flight_limit().map_or(cubic.window_bytes(), |limit| limit.min(cubic.window_bytes()))
+                self.near.limit.map_or(cubic.window_bytes(), |limit| limit.min(cubic.window_bytes()))
             }
             Algorithm::Bbr(inner) => inner.congestion_window(),
         }
@@ -240,7 +240,7 @@ impl CongestionController for Controller {
 
     fn bytes_in_flight(&self) -> u32 {
         match &self.algorithm {
-            Algorithm::Cubic(cubic) => cubic.in_flight_bytes(),
+            Algorithm::Cubic(cubic) => cubic.in_flight,
             Algorithm::Bbr(inner) => inner.bytes_in_flight(),
         }
     }

@@ -34,7 +34,7 @@ pub(super) struct Cubic {
     window: f64,
     /// The slow-start threshold in bytes; infinite before the first congestion.
     threshold: f64,
-    in_flight: u32,
+    pub(super) in_flight: u32,
     max_datagram: u16,
     /// Bytes of the window before the last reduction, for fast convergence (RFC 9438 §4.7); 0 after persistent
     /// congestion.
@@ -146,10 +146,6 @@ impl Cubic {
 
     pub(super) fn window_bytes(&self) -> u32 {
         whole_bytes(self.window)
-    }
-
-    pub(super) fn in_flight_bytes(&self) -> u32 {
-        self.in_flight
     }
 
     /// Whether the window doubles in a round trip.

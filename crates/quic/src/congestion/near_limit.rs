@@ -60,7 +60,7 @@ pub(super) struct NearLimit {
     /// Losses while `waiting` was [`MIN_WAITING_PACKETS`].
     losses_at_minimum: u8,
     /// Bytes that may be in flight; `None` without a limit.
-    limit: Option<u32>,
+    pub(super) limit: Option<u32>,
 }
 
 impl Default for NearLimit {
@@ -79,11 +79,6 @@ impl Default for NearLimit {
 }
 
 impl NearLimit {
-    /// Bytes that may be in flight; `None` if the path is not near.
-    pub(super) const fn in_flight_limit(&self) -> Option<u32> {
-        self.limit
-    }
-
     /// `bytes` bytes were acknowledged at `now`, whose newest packet was sent at `sent`.
     pub(super) fn on_bytes_delivered(
         &mut self,
@@ -166,7 +161,7 @@ mod tests {
         }
 
         fn packets(&self) -> Option<u32> {
-            self.limit.in_flight_limit().map(|bytes| bytes / u32::from(DATAGRAM))
+            self.limit.limit.map(|bytes| bytes / u32::from(DATAGRAM))
         }
     }
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 /// A reduction of the window that may be undone, with the state before.
 #[derive(Debug, Clone)]
 pub(super) struct UndoableReduction<T> {
-    saved: T,
-    declared_lost: Timestamp,
+    pub(super) saved: T,
+    pub(super) declared_lost: Timestamp,
 }
 
 impl<T> UndoableReduction<T> {
@@ -26,16 +26,6 @@ impl<T> UndoableReduction<T> {
     pub(super) fn may_be_spurious(&self, now: Timestamp, rtt: Duration) -> bool {
         now.saturating_duration_since(self.declared_lost) <= max_lateness(rtt)
     }
-
-    /// Time at which the packet of the reduction was declared lost.
-    pub(super) const fn declared_lost(&self) -> Timestamp {
-        self.declared_lost
-    }
-
-    /// The state before the reduction.
-    pub(super) fn into_saved(self) -> T {
-        self.saved
-    }
 }
 
 #[cfg(test)]
@@ -50,7 +40,7 @@ mod tests {
         for (now, saved) in [(0, 100), (150, 100), (225, 100), (226, 70)] {
             let first = UndoableReduction::from_reduction(None, 100, at(0), rtt);
             assert_eq!(first.may_be_spurious(at(now), rtt), saved == 100, "{now}");
-            assert_eq!(UndoableReduction::from_reduction(Some(first), 70, at(now), rtt).into_saved(), saved, "{now}");
+            assert_eq!(UndoableReduction::from_reduction(Some(first), 70, at(now), rtt).saved, saved, "{now}");
         }
     }
 }

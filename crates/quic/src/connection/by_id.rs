@@ -14,7 +14,7 @@ const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Multiplicative hash of one integer.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct MultiplicativeHasher(u64);
+pub(crate) struct MultiplicativeHasher(u64);
 
 impl Hasher for MultiplicativeHasher {
     fn write_u64(&mut self, id: u64) {

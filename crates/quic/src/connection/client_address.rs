@@ -30,7 +30,7 @@ const MAX_VALIDATED: usize = 5;
 /// Addresses that one connection's client has validated.
 #[derive(Debug, Default)]
 pub(crate) struct ValidatedAddresses {
-    current: Option<SocketAddr>,
+    pub(crate) current: Option<SocketAddr>,
     /// All validated addresses of paths: a client that returns to one need not validate it again.
     all: Vec<SocketAddr>,
     /// Addresses of paths whose client a load balancer named, each with the client.
@@ -38,11 +38,6 @@ pub(crate) struct ValidatedAddresses {
 }
 
 impl ValidatedAddresses {
-    /// Validated address of the path in use, or of the last validated path that was in use.
-    pub(crate) fn current_address(&self) -> Option<SocketAddr> {
-        self.current
-    }
-
     /// A datagram from the new path with the address `path` is processed.
     pub(crate) fn on_path_created(&mut self, path: SocketAddr) {
         let client = datagram_client(path);

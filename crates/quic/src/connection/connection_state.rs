@@ -15,7 +15,7 @@ pub(crate) struct ConnectionState {
     pub(crate) credit: StreamCredit,
     pub(crate) send_queue: Arc<SendQueue>,
     pub(crate) control_frames: ControlFrameLimit,
-    pub(super) acks: AckCounts,
+    pub(crate) acks: AckCounts,
     /// Packet numbers that s2n-quic has seen acknowledged.
     pub(super) acknowledged: AcknowledgedNumbers,
     pub(crate) lost: LostPackets,
@@ -26,7 +26,7 @@ pub(crate) struct ConnectionState {
     /// Unit of delays in the client's ACK frames, as a power of two of microseconds (RFC 9000 §18.2).
     pub(crate) ack_delay_exponent: u8,
     /// ACK frequency; `None` if the client does not support ACK_FREQUENCY frames.
-    ack_frequency: Option<Box<AckFrequencyState>>,
+    pub(crate) ack_frequency: Option<Box<AckFrequencyState>>,
     /// PATH_CHALLENGE without a response, on the active path or a probed one.
     pub(crate) challenge: Option<UnansweredChallenge>,
     /// Active path, on which s2n-quic sends.
@@ -54,28 +54,13 @@ impl ConnectionState {
         }
     }
 
-    /// Number of ACK frames received in 1-RTT packets.
-    pub(crate) fn acks_received(&self) -> u64 {
-        self.acks.acks
-    }
-
-    /// Sets the ACK frequency of a client that supports ACK_FREQUENCY frames.
-    pub(crate) fn begin_ack_frequency(&mut self, ack_frequency: AckFrequencyState) {
-        self.ack_frequency = Some(Box::new(ack_frequency));
-    }
-
-    /// Whether the client supports ACK_FREQUENCY frames.
-    pub(crate) fn supports_ack_frequency(&self) -> bool {
-        self.ack_frequency.is_some()
-    }
-
     /// Applies `change` to the ACK frequency, if the client supports that, and tells `send_queue` whether a frame is to
     /// be sent.
     pub(crate) fn change_ack_frequency<T>(&mut self, change: impl FnOnce(&mut AckFrequencyState) -> T) -> Option<T> {
         let ack_frequency = self.ack_frequency.as_mut()?;
-        ack_frequency.set_slow_start(self.feedback.as_ref().is_some_and(|feedback| feedback.is_slow_start()));
+        ack_frequency.slow_start = self.feedback.as_ref().is_some_and(|feedback| feedback.is_slow_start());
         let outcome = change(ack_frequency);
-        self.send_queue.set_wants_ack_frequency(ack_frequency.wants_frame());
+        self.send_queue.set_wants_ack_frequency(ack_frequency.wanted);
         Some(outcome)
     }
 

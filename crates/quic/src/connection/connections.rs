@@ -93,7 +93,7 @@ impl Connections {
         let send_queue = if is_ordered { SendQueue::new_ordered() } else { SendQueue::default() };
         let mut connection = ConnectionState::new(self.max_control_frames, send_queue);
         connection.receive_account = receive_account;
-        let sent = SentStreams::new(Arc::clone(&connection.send_queue));
+        let sent = SentStreams { send_queue: Arc::clone(&connection.send_queue), last: None };
         self.by_id.insert(id, connection);
         sent
     }
@@ -149,7 +149,7 @@ impl Connections {
                 }
             }
         }
-        if connection.supports_ack_frequency() {
+        if connection.ack_frequency.is_some() {
             let since = at.saturating_duration_since(*began.get_or_insert(at));
             let acks = connection.acks;
             connection.change_ack_frequency(|state| state.on_acks_received(since, acks, first, ack.as_ref()));
@@ -339,11 +339,11 @@ mod tests {
     fn early_limits_are_bounded() {
         let mut connections = connections();
         open(&mut connections, 4);
-        connections.connection_mut(CONNECTION).unwrap().credit.open.0.clear(); // Streams 0 and 4 have ended.
+        connections.connection_mut(CONNECTION).unwrap().credit.open.clear(); // Streams 0 and 4 have ended.
         for stream in 0..60 {
             read(&mut connections, CONNECTION, &max_stream_data(stream, 50));
         }
-        assert!(connections.by_id[&CONNECTION].credit.open.0.is_empty());
+        assert!(connections.by_id[&CONNECTION].credit.open.is_empty());
         let mut early: Vec<u64> = connections.by_id[&CONNECTION].credit.early.keys().copied().collect();
         early.sort_unstable();
         assert_eq!(early, [8, 12, 16]);

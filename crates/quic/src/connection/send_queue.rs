@@ -230,7 +230,7 @@ impl SendQueue {
             wake_on.get() == WAKE_ON_ACKNOWLEDGED
                 && (is_idle || left_flight.wrapping_sub(wake_at.get()) <= u64::MAX / 2)
         };
-        streams.0.values().filter(is_due).cloned().collect()
+        streams.values().filter(is_due).cloned().collect()
     }
 
     /// Whether a stream waits for acknowledgements.
@@ -292,20 +292,12 @@ impl SendQueue {
 /// A connection's send queue, with the stream of the last STREAM frame, for frames that leave.
 #[derive(Debug)]
 pub(crate) struct SentStreams {
-    send_queue: Arc<SendQueue>,
+    pub(crate) send_queue: Arc<SendQueue>,
     /// Stream of the last STREAM frame.
-    last: Option<(u64, Arc<StreamSendState>)>,
+    pub(super) last: Option<(u64, Arc<StreamSendState>)>,
 }
 
 impl SentStreams {
-    pub(crate) fn new(send_queue: Arc<SendQueue>) -> Self {
-        Self { send_queue, last: None }
-    }
-
-    pub(crate) fn connection_queue(&self) -> &SendQueue {
-        &self.send_queue
-    }
-
     /// s2n-quic has put the bytes of the stream `id` at `range` into a packet. `find` finds an open stream.
     pub(crate) fn on_stream_sent(
         &mut self,
@@ -374,13 +366,13 @@ mod tests {
         }
 
         fn room(&mut self, stream: &Sending, outstanding: u64, ready: u64) -> WriteAllowance {
-            drop(self.tracked.insert_stream(stream.id, &stream.state));
+            drop(self.tracked.insert(stream.id, Arc::clone(&stream.state)));
             self.send_queue.send_allowance(stream.id, &stream.state, stream.queued, outstanding, ready)
         }
 
         fn sent(&mut self, id: u64, bytes: u64, end: u64) {
             let Self { send_queue, tracked, last, .. } = self;
-            send_queue.record_stream_sent(last, id, end - bytes..end, || tracked.get(id));
+            send_queue.record_stream_sent(last, id, end - bytes..end, || tracked.get(&id).cloned());
         }
 
         /// Sends a packet of `stream`.
@@ -499,7 +491,7 @@ mod tests {
         connection.hands_over(&mut stream, 0);
         connection.send_queue.wait_until_acknowledged(&stream.state.progress, 1);
         connection.send_queue.remove_tracked_stream(4, &stream.state);
-        assert!(connection.tracked.take_stream(4).is_some());
+        assert!(connection.tracked.remove(&4).is_some());
         let SendQueue { tracked, unsent, waiting, .. } = &connection.send_queue;
         assert_eq!((tracked.get(), unsent.get(), waiting.get()), (0, 0, 0));
         connection.sends(&mut stream);

@@ -51,13 +51,8 @@ impl StreamCredit {
         let state = StreamSendState::new(self.initial.max(limit));
         state.stopped.store(is_stopped, Ordering::Relaxed);
         // Each ID is inserted once: nothing is dropped.
-        self.open.insert_stream(stream, &state);
+        self.open.insert(stream, Arc::clone(&state));
         state
-    }
-
-    /// Removes a stream that is over, and returns its state.
-    pub(crate) fn close_stream_credit(&mut self, stream: u64) -> Option<Arc<StreamSendState>> {
-        self.open.take_stream(stream)
     }
 
     /// Reads a frame about a stream, and returns the task to wake.
@@ -67,7 +62,7 @@ impl StreamCredit {
             StreamFrame::MaxStreamData { stream, limit } => (stream, limit, false),
             StreamFrame::StopSending(stream) => (stream, 0, true),
         };
-        if let Some(state) = self.open.0.get(&stream) {
+        if let Some(state) = self.open.get(&stream) {
             // A value that does not raise the limit means nothing (RFC 9000 §4.1): packets arrive in any order.
             state.limit.fetch_max(limit, Ordering::Relaxed);
             state.stopped.fetch_or(is_stopped, Ordering::Relaxed);
@@ -83,23 +78,5 @@ impl StreamCredit {
     }
 }
 
-/// The open request streams of one connection.
-#[derive(Debug, Default)]
-pub(crate) struct OpenStreams(pub(super) ByConnectionId<Arc<StreamSendState>>);
-
-impl OpenStreams {
-    /// Inserts an open stream. Returns a replaced state, which must not be dropped under the lock.
-    pub(crate) fn insert_stream(&mut self, id: u64, state: &Arc<StreamSendState>) -> Option<Arc<StreamSendState>> {
-        self.0.insert(id, Arc::clone(state))
-    }
-
-    /// Removes a stream that is over. Returns its state, which must not be dropped under the lock.
-    pub(crate) fn take_stream(&mut self, id: u64) -> Option<Arc<StreamSendState>> {
-        self.0.remove(&id)
-    }
-
-    /// State of the stream `id`, if open.
-    pub(crate) fn get(&self, id: u64) -> Option<Arc<StreamSendState>> {
-        self.0.get(&id).cloned()
-    }
-}
+/// The open request streams of one connection. A removed or replaced state must not be dropped under the lock.
+pub(crate) type OpenStreams = ByConnectionId<Arc<StreamSendState>>;

@@ -2,6 +2,7 @@
 //! waker, and progress in the connection's send queue.
 
 use futures_util::task::AtomicWaker;
+use litequic_base::free_list::{FreeList, keep_free, take_free};
 use litequic_base::relaxed_cell::RelaxedCell;
 use litequic_exchange::priority::Priority;
 use std::{
@@ -27,15 +28,12 @@ const _: () = assert!(size_of::<StreamSendState>() <= 104);
 
 thread_local! {
     /// Unused states of streams that are over. A connection's streams are opened and closed on one thread.
-    static FREE_STATES: RefCell<Vec<Arc<StreamSendState>>> = const { RefCell::new(Vec::new()) };
+    static FREE_STATES: FreeList<Arc<StreamSendState>> = const { RefCell::new(Vec::new()) };
 }
-
-/// Largest number of unused states a thread.
-const MAX_FREE_STATES: usize = 128;
 
 impl StreamSendState {
     pub(crate) fn new(limit: u64) -> Arc<Self> {
-        if let Ok(Some(state)) = FREE_STATES.try_with(|free| free.borrow_mut().pop()) {
+        if let Some(state) = take_free(&FREE_STATES) {
             state.limit.store(limit, Ordering::Relaxed);
             return state;
         }
@@ -53,13 +51,7 @@ impl StreamSendState {
         *free.stopped.get_mut() = false;
         free.progress = StreamProgress::default();
         let waker = free.waker.take();
-        // An ending thread keeps no states.
-        let _ = FREE_STATES.try_with(|free| {
-            let mut free = free.borrow_mut();
-            if free.len() < MAX_FREE_STATES {
-                free.push(Arc::clone(state));
-            }
-        });
+        keep_free(&FREE_STATES, Arc::clone(state));
         drop(waker);
     }
 }

@@ -91,8 +91,8 @@ impl SourcePools {
         let source = ClientSource::new(network, u64::MAX);
         let max = limits.max_connections;
         let with_closing = max.saturating_add(max / CLOSING_PART);
-        self.connections.set_slot_limit(with_closing);
-        self.handshakes.set_slot_limit(limits.max_handshakes);
+        self.connections.limit = with_closing;
+        self.handshakes.limit = limits.max_handshakes;
         let (connections, handshakes) = (self.connections.used_slot_count(), self.handshakes.used_slot_count());
         let is_last = |taken: u32, max: u32| max.saturating_sub(taken) <= max / RESERVED_PART;
         let wants_validation = step > MemoryStep::Normal
@@ -116,9 +116,7 @@ impl SourcePools {
             AdmissionVerdict::Allow
         }
     }
-}
 
-impl SourcePools {
     /// Whether `source` gets a slot beyond the limit. If `few` are left, only for a source whose network holds less
     /// than another: otherwise the sources of one network could take all of them in turns.
     fn admits_beyond_limit(&mut self, source: &ClientSource, few: bool) -> bool {
@@ -176,48 +174,18 @@ pub(super) enum AttemptOutcome {
 /// Decides on connection attempts by the limits in force, and counts rejected ones.
 #[derive(Debug)]
 pub(super) struct Admission {
-    config: LiveConfig,
-    metrics: Arc<QuicMetrics>,
-    answers: SharedTokenBucket,
-    sources: SourceLimits,
-    pressure: MemoryPressure,
-    denied: Arc<DenyList>,
-    /// Phase of the process; `None` means that the process never drains.
-    watch: Option<PhaseWatch>,
+    pub(super) config: LiveConfig,
+    pub(super) metrics: Arc<QuicMetrics>,
+    pub(super) answers: SharedTokenBucket,
+    pub(super) sources: SourceLimits,
+    pub(super) pressure: MemoryPressure,
+    /// Networks whose clients are refused.
+    pub(super) denied: Arc<DenyList>,
+    /// Phase of the process: every attempt is refused once the process drains.
+    pub(super) watch: PhaseWatch,
 }
 
 impl Admission {
-    pub(super) fn new(
-        config: LiveConfig,
-        metrics: Arc<QuicMetrics>,
-        sources: SourceLimits,
-        pressure: MemoryPressure,
-    ) -> Self {
-        Self {
-            config,
-            metrics,
-            answers: SharedTokenBucket::new(MAX_RESPONSES_PER_SECOND),
-            sources,
-            pressure,
-            denied: Arc::default(),
-            watch: None,
-        }
-    }
-
-    /// Adds networks whose clients are refused.
-    pub(super) fn with_denied_networks(self, denied: Arc<DenyList>) -> Self {
-        Self { denied, ..self }
-    }
-
-    /// Adds the phase of the process: every attempt is refused once the process drains.
-    pub(super) fn with_phase(self, watch: PhaseWatch) -> Self {
-        Self { watch: Some(watch), ..self }
-    }
-
-    fn is_draining(&self) -> bool {
-        self.watch.as_ref().is_some_and(|watch| watch.watched_phase() >= ProcessPhase::Draining)
-    }
-
     /// Decides on an attempt of `client`, whose address is `validated` or not, by the pools that all endpoints of the
     /// worker share, and counts rejected ones.
     pub(super) fn decide_attempt(&self, client: IpAddr, validated: bool) -> AttemptOutcome {
@@ -239,7 +207,7 @@ impl Admission {
         let config = self.config.load();
         let verdict = if self.denied.is_client_denied(client, || now) {
             AdmissionVerdict::Denied
-        } else if self.is_draining() || !config.listen.http3 {
+        } else if self.watch.watched_phase() >= ProcessPhase::Draining || !config.listen.http3 {
             AdmissionVerdict::Off
         } else {
             let network = limit_network(&config, client);
@@ -287,6 +255,19 @@ mod tests {
     use litequic_base::lifecycle::Lifecycle;
     use litequic_config::Config;
     use std::time::Duration;
+
+    impl Admission {
+        /// Without denied networks; the process never drains.
+        pub(in super::super) fn new(
+            config: LiveConfig,
+            metrics: Arc<QuicMetrics>,
+            sources: SourceLimits,
+            pressure: MemoryPressure,
+        ) -> Self {
+            let (answers, denied) = (SharedTokenBucket::new(MAX_RESPONSES_PER_SECOND), Arc::default());
+            Self { config, metrics, answers, sources, pressure, denied, watch: Lifecycle::default().watch_phase() }
+        }
+    }
 
     const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
@@ -456,7 +437,7 @@ mod tests {
     fn a_process_that_drains_refuses_every_attempt() {
         let (admission, metrics) = admission();
         let lifecycle = Lifecycle::default();
-        let admission = admission.with_phase(lifecycle.watch_phase());
+        let admission = Admission { watch: lifecycle.watch_phase(), ..admission };
         for (phase, validated, expected) in [
             (ProcessPhase::Ready, false, AttemptOutcome::Allow),
             (ProcessPhase::Leaving, true, AttemptOutcome::Allow),

@@ -10,16 +10,11 @@ use std::sync::Arc;
 const PRODUCTION: &Production = &Production;
 
 /// Formatter that hides confidential reasons, but not TLS alerts: RFC 9001 §4.8 allows `handshake_failure` for all of
-/// them.
+/// them. Sends the error that the state has for the current connection, if any, instead of s2n-quic's.
 #[derive(Debug, Clone)]
-pub(super) struct CloseFormatter(Arc<EndpointState>);
+pub(super) struct CloseFormatter(pub(super) Arc<EndpointState>);
 
 impl CloseFormatter {
-    /// A formatter that sends the error that `state` has for the current connection, if any, instead of s2n-quic's.
-    pub(super) fn new(state: Arc<EndpointState>) -> Self {
-        Self(state)
-    }
-
     fn transport_error(context: &Context<'_>, error: transport::Error) -> ConnectionClose<'static> {
         if error.try_into_tls_error().is_some() {
             return error.into();
@@ -58,7 +53,7 @@ mod tests {
     fn tls_alerts_are_sent_and_internal_errors_are_hidden() {
         let address = SocketAddress::default();
         let context = Context::new(&address);
-        let formatter = CloseFormatter::new(EndpointState::for_tests());
+        let formatter = CloseFormatter(EndpointState::for_tests());
         let alert: transport::Error = tls::Error { code: 116, reason: "certificate required" }.into();
         let told = formatter.format_early_transport_error(&context, alert);
         assert_eq!((told.error_code.as_u64(), told.reason), (0x174, Some(&b"certificate required"[..])));
@@ -73,7 +68,7 @@ mod tests {
         let address = SocketAddress::default();
         let context = Context::new(&address);
         let state = EndpointState::for_tests();
-        let formatter = CloseFormatter::new(Arc::clone(&state));
+        let formatter = CloseFormatter(Arc::clone(&state));
         state.with_table(|table| table.close_error = Some(transport::Error::STREAM_STATE_ERROR));
         let found = transport::Error::PROTOCOL_VIOLATION;
         let codes = || {

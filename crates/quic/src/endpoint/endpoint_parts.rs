@@ -2,7 +2,7 @@
 //! other workers and other processes.
 
 use super::{
-    admission::{Admission, SourceLimits},
+    admission::{Admission, MAX_RESPONSES_PER_SECOND, SourceLimits},
     endpoint_state::EndpointState,
 };
 use crate::{
@@ -14,7 +14,10 @@ use crate::{
     io::{Moderation, ProxyFlows},
     metrics::QuicMetrics,
 };
-use litequic_base::lifecycle::{Lifecycle, PhaseWatch};
+use litequic_base::{
+    lifecycle::{Lifecycle, PhaseWatch},
+    token_bucket::SharedTokenBucket,
+};
 use litequic_config::{Limits, LiveConfig};
 use litequic_resources::{memory::MemoryPressure, receive::ReceiveBudget};
 use litequic_telemetry::clients::DenyList;
@@ -89,8 +92,15 @@ impl<T> EndpointParts<T> {
     /// Builds the state of an endpoint without connections.
     pub(super) fn build_state(&self, moderation: Moderation) -> Arc<EndpointState> {
         let (config, metrics) = (|| Arc::clone(&self.config), || Arc::clone(&self.metrics));
-        let admission = Admission::new(config(), metrics(), self.sources.clone(), self.pressure.clone());
-        let admission = admission.with_phase(self.watch.clone()).with_denied_networks(Arc::clone(&self.denied));
+        let admission = Admission {
+            config: config(),
+            metrics: metrics(),
+            answers: SharedTokenBucket::new(MAX_RESPONSES_PER_SECOND),
+            sources: self.sources.clone(),
+            pressure: self.pressure.clone(),
+            denied: Arc::clone(&self.denied),
+            watch: self.watch.clone(),
+        };
         let connections = Connections::new(&self.config.load().limits, metrics());
         EndpointState::new(config(), metrics(), moderation, admission, connections)
     }

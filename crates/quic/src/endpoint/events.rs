@@ -36,15 +36,8 @@ use std::{net::SocketAddr, sync::Arc};
 /// Subscribes to the events of one endpoint.
 #[derive(Debug)]
 pub(super) struct EventSubscriber {
-    state: Arc<EndpointState>,
-    ack_frequency: AckFrequency,
-}
-
-impl EventSubscriber {
-    /// A subscriber for an endpoint that configures `ack_frequency`.
-    pub(super) fn new(state: Arc<EndpointState>, ack_frequency: AckFrequency) -> Self {
-        Self { state, ack_frequency }
-    }
+    pub(super) state: Arc<EndpointState>,
+    pub(super) ack_frequency: AckFrequency,
 }
 
 /// State of one connection that only its events use. When the connection ends, its entry in the table is removed first;
@@ -69,7 +62,7 @@ pub(super) struct ConnectionContext {
 /// Last validated address of the client of `connection`; `None` if the connection is gone.
 pub fn client_address(connection: &Handle) -> Option<SocketAddr> {
     // s2n-quic finds its subscriber's context by the type.
-    connection.query_event_context(|context: &ConnectionContext| context.addresses.current_address()).ok().flatten()
+    connection.query_event_context(|context: &ConnectionContext| context.addresses.current).ok().flatten()
 }
 
 /// State of the active path of `connection`; `None` if the connection is gone.
@@ -88,12 +81,12 @@ pub fn log_open_connection(connection: &Handle, order: &Arc<LogOrder>, worker: u
 impl ConnectionContext {
     /// State of the active path. Packets of the application data space are counted.
     fn path_transport(&self) -> TransportReport {
-        let acks = self.state.with_table(|table| Some(table.connections.connection_mut(self.id)?.acks_received()));
+        let acks = self.state.with_table(|table| Some(table.connections.connection_mut(self.id)?.acks.acks));
         TransportReport {
             packets_sent: Some(self.next_packet_number),
             packets_lost: Some(self.packets_lost),
             acks,
-            ..self.sent.connection_queue().queue_report()
+            ..self.sent.send_queue.queue_report()
         }
     }
 
@@ -181,7 +174,11 @@ impl Subscriber for EventSubscriber {
         let (sent, grant) = self.state.with_table(|table| {
             let (grant, is_ordered) = (table.new.grant.take(), table.new.is_ordered);
             (
-                table.connections.begin_connection(meta.id, grant.as_ref().map(WindowGrant::clone_account), is_ordered),
+                table.connections.begin_connection(
+                    meta.id,
+                    grant.as_ref().map(|grant| grant.account.clone()),
+                    is_ordered,
+                ),
                 grant,
             )
         });
@@ -253,7 +250,8 @@ impl Subscriber for EventSubscriber {
             connection.ack_delay_exponent = event.transport_parameters.ack_delay_exponent;
             connection.credit.initial = event.transport_parameters.initial_max_stream_data_bidi_local;
             let (metrics, moderation) = (Arc::clone(&state.metrics), state.moderation.clone());
-            connection.begin_ack_frequency(AckFrequencyState::new(support?, *ack_frequency, metrics, moderation));
+            connection.ack_frequency =
+                Some(Box::new(AckFrequencyState::new(support?, *ack_frequency, metrics, moderation)));
             Some(())
         });
         context.supports_ack_frequency = supports_ack_frequency.is_some();
@@ -317,7 +315,9 @@ impl Subscriber for EventSubscriber {
     fn on_frame_sent(&mut self, context: &mut ConnectionContext, meta: &ConnectionMeta, event: &FrameSent) {
         if let Frame::Stream { id, offset, len, .. } = event.frame {
             let ConnectionContext { sent, state, id: connection, .. } = context;
-            let find = |table: &mut EndpointTable| table.connections.connection_mut(*connection)?.credit.open.get(id);
+            let find = |table: &mut EndpointTable| {
+                table.connections.connection_mut(*connection)?.credit.open.get(&id).cloned()
+            };
             sent.on_stream_sent(id, offset..offset.saturating_add(len.into()), || state.with_table(find));
         }
         let PacketHeader::OneRtt { number, .. } = event.packet_header else { return };
@@ -378,7 +378,7 @@ impl Subscriber for EventSubscriber {
             let feedback = context.paths.get(event.path.id);
             log.log_recovery(to_log_metrics(event), feedback.is_some_and(|feedback| feedback.is_slow_start()));
         }
-        let queue = context.sent.connection_queue();
+        let queue = &context.sent.send_queue;
         queue.on_recovery_metrics(
             event.congestion_window,
             event.smoothed_rtt,
@@ -415,7 +415,7 @@ impl Subscriber for EventSubscriber {
     /// or reset.
     fn on_rx_stream_progress(&mut self, context: &mut ConnectionContext, _: &ConnectionMeta, event: &RxStreamProgress) {
         if let Some(grant) = &mut context.grant {
-            grant.on_received(event.bytes as u64);
+            grant.account.on_received(event.bytes as u64);
         }
     }
 

@@ -30,7 +30,7 @@ impl Endpoint for FrameSlotEndpoint {
         let connection = self.0.with_table(|table| {
             let id = table.new.connection.take()?;
             let connection = table.connections.connection_mut(id)?;
-            Some((id, connection.supports_ack_frequency().then(|| Arc::clone(&connection.send_queue))))
+            Some((id, connection.ack_frequency.is_some().then(|| Arc::clone(&connection.send_queue))))
         });
         let (connection, ack_frequency) = connection.unzip();
         (
@@ -231,7 +231,7 @@ mod tests {
             let connection = table.connections.connection_mut(7).unwrap();
             if let Some(support) = support {
                 let (metrics, moderation) = (Arc::clone(&state.metrics), state.moderation.clone());
-                connection.begin_ack_frequency(AckFrequencyState::new(support, mode, metrics, moderation));
+                connection.ack_frequency = Some(Box::new(AckFrequencyState::new(support, mode, metrics, moderation)));
             }
             connection.change_ack_frequency(AckFrequencyState::begin_requests);
             table.new.connection = Some(7);

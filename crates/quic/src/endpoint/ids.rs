@@ -20,7 +20,7 @@ pub(super) struct EndpointIds {
 impl Generator for EndpointIds {
     fn generate(&mut self, connection: &ConnectionInfo<'_>) -> LocalId {
         let id = self.format.generate(connection);
-        self.state.with_table(|table| table.retry_ids.record_issued(id));
+        self.state.with_table(|table| table.retry_ids.issued = Some(id));
         id
     }
 
@@ -80,7 +80,7 @@ mod tests {
         let mut ids = EndpointIds { format: ConnectionIdFormat::for_only_worker(scheme), state: Arc::clone(&state) };
         let mut resets = EndpointResets { tokens, state: Arc::clone(&state) };
         let id = ids.generate(&ConnectionInfo::new(&SocketAddress::default()));
-        assert_eq!(state.with_table(|table| table.retry_ids.last_issued()), Some(id));
+        assert_eq!(state.with_table(|table| table.retry_ids.issued), Some(id));
         for unknown in [0, 1] {
             resets.generate(id.as_bytes());
             assert_eq!(metrics.packets_without_connection_none.get(), unknown);

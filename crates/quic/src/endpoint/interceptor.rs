@@ -150,9 +150,7 @@ impl PacketInterceptor {
             PacketAction::Blank => payload.fill(0),
         }
     }
-}
 
-impl PacketInterceptor {
     /// Counts frames by which the client reports that limits block it.
     fn count_blocked(&self) {
         let blocked = self.summary.blocked;

@@ -42,7 +42,7 @@ impl Transport for QuicTransport {
     fn update_priority(&self, connection: u64, stream: u64, priority: Priority) -> Option<bool> {
         let (state, send_queue) = self.0.with_table(|table| {
             let connection = table.connections.connection_mut(connection)?;
-            Some((connection.credit.open.get(stream)?, Arc::clone(&connection.send_queue)))
+            Some((connection.credit.open.get(&stream).cloned()?, Arc::clone(&connection.send_queue)))
         })?;
         Some(send_queue.update_stream_priority(stream, &state, priority))
     }
@@ -127,9 +127,9 @@ impl Drop for RequestWindow {
         if rest > 0 {
             self.endpoint.metrics.priority_rest_bytes.increment_by(rest);
         }
-        let closed = self.endpoint.with_table(|table| {
-            table.connections.connection_mut(self.connection)?.credit.close_stream_credit(self.stream)
-        });
+        let closed = self
+            .endpoint
+            .with_table(|table| table.connections.connection_mut(self.connection)?.credit.open.remove(&self.stream));
         drop(closed);
         StreamSendState::recycle_state(&mut self.state);
     }
@@ -152,9 +152,8 @@ mod tests {
     fn a_stream_is_forgotten_at_its_end() {
         let endpoint = QuicTransport(EndpointState::for_tests());
         endpoint.0.with_table(|table| drop(table.connections.begin_connection(7, None, false)));
-        let close = || {
-            endpoint.0.with_table(|table| table.connections.connection_mut(7).unwrap().credit.close_stream_credit(0))
-        };
+        let close =
+            || endpoint.0.with_table(|table| table.connections.connection_mut(7).unwrap().credit.open.remove(&0));
         let window = endpoint.open_send_window(7, 0);
         assert!(close().is_some());
         drop(window);

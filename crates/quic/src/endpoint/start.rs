@@ -106,7 +106,7 @@ pub fn start_endpoint<T: provider::Provider + Clone>(
     let format = ConnectionIdFormat::new(ids.clone(), Arc::clone(&parts.ids), metrics());
     let tokens = AddressTokenFormat::new(Arc::clone(&parts.secrets), state());
     let resets = ResetTokens::new(&parts.secrets, address, Arc::clone(&parts.ids), metrics());
-    let events = EventSubscriber::new(state(), config.litequic.ack_frequency);
+    let events = EventSubscriber { state: state(), ack_frequency: config.litequic.ack_frequency };
     let packets = PacketInterceptor::new(state(), ids, config.litequic.ack_merge);
 
     let server = Server::builder()
@@ -122,7 +122,7 @@ pub fn start_endpoint<T: provider::Provider + Clone>(
         .and_then(|builder| builder.with_event(events))
         .and_then(|builder| builder.with_datagram(FrameSlotEndpoint(state())))
         .and_then(|builder| builder.with_packet_interceptor(packets))
-        .and_then(|builder| builder.with_connection_close_formatter(CloseFormatter::new(state())))
+        .and_then(|builder| builder.with_connection_close_formatter(CloseFormatter(state())))
         .map_err(configuration_error)?;
     Ok(QuicEndpoint { server: server.start()?, connections: state() })
 }

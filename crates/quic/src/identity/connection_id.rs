@@ -43,7 +43,7 @@ impl OwnIds {
         worker: WorkerIndex,
         workers: usize,
     ) -> Self {
-        Self { layout: scheme.layout(), mask: scheme.issuer_mask_key(), generation, others, worker, workers }
+        Self { layout: scheme.layout(), mask: scheme.mask, generation, others, worker, workers }
     }
 
     /// Whether `id` looks like one that this worker issued, under any rotation.
@@ -90,7 +90,7 @@ impl ConnectionIdFormat {
 
     fn issue_id(&mut self) -> IdBytes {
         let issuer = [self.own.generation, self.own.worker.0];
-        match self.own.layout.layout_shape().zip(self.own.layout.hashed_range()) {
+        match self.own.layout.0.zip(self.own.layout.hashed_range()) {
             Some((shape, hashed)) => {
                 self.counter = self.counter.wrapping_add(1);
                 let unique = usize::from(shape.nonce).saturating_sub(ISSUER_LEN);
@@ -230,7 +230,7 @@ mod tests {
                     assert_eq!(issued[1..=id.len()], *id);
                 }
                 assert!(format.own.contains_own_id(&issued));
-                assert_eq!(format.own.layout.read_issuer(scheme.issuer_mask_key(), &issued), Some([GENERATION, 3]));
+                assert_eq!(format.own.layout.read_issuer(scheme.mask, &issued), Some([GENERATION, 3]));
                 for changed in format.own.layout.hashed_range().unwrap() {
                     let mut other = issued.clone();
                     other[changed] ^= 1;
@@ -372,7 +372,7 @@ mod tests {
             let own = of_worker(&scheme, 1);
             let hashed = scheme.layout().hashed_range().unwrap();
             let mut buffer = [&[rotation << 5 | u8::try_from(len - 1).unwrap()], &*unique.repeat(2)].concat();
-            let tail = mask_issuer([generation, worker], scheme.issuer_mask_key(), &buffer[hashed]);
+            let tail = mask_issuer([generation, worker], scheme.mask, &buffer[hashed]);
             buffer[len - 2..len].copy_from_slice(&tail);
             let is_anothers = match generation {
                 GENERATION => worker != 1 && worker < 4,

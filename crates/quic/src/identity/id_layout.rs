@@ -34,24 +34,15 @@ pub(super) const ROTATION_SHIFT: u8 = 5;
 /// Bytes of generation and worker.
 pub(super) const ISSUER_LEN: usize = 2;
 
-/// Layout of connection IDs, the same for all workers of a process, and for all processes that share a port.
+/// Layout of connection IDs by the lengths of their parts, or without a server ID; the same for all workers of a
+/// process, and for all processes that share a port.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct IdLayout(Option<ServerIdShape>);
+pub struct IdLayout(pub Option<ServerIdShape>);
 
 impl IdLayout {
     /// Layout of IDs with the configured server ID, or without one.
     pub fn from_server_id(server_id: Option<&ServerId>) -> Self {
         Self(server_id.map(ServerId::id_shape))
-    }
-
-    /// Layout of IDs whose parts have the lengths of `shape`, or without a server ID.
-    pub const fn new(shape: Option<ServerIdShape>) -> Self {
-        Self(shape)
-    }
-
-    /// Lengths of the parts; `None` without a server ID.
-    pub fn layout_shape(&self) -> Option<ServerIdShape> {
-        self.0
     }
 
     /// Bytes of every ID.

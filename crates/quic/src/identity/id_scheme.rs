@@ -22,7 +22,7 @@ const MAX_FORMER_CONFIGURATIONS: usize = 7;
 pub struct IdScheme {
     layout: IdLayout,
     /// Key of the mask over generation and worker.
-    mask: SipHashKey,
+    pub mask: SipHashKey,
     /// Encrypts counters if no key encrypts the ID.
     counters: IdCipher,
     /// Configuration with a server ID; `None` without one.
@@ -85,11 +85,6 @@ impl IdScheme {
     /// Layout of every ID.
     pub fn layout(&self) -> IdLayout {
         self.layout
-    }
-
-    /// Key of the mask, for the kernel's program and for another process on the same port.
-    pub fn issuer_mask_key(&self) -> SipHashKey {
-        self.mask
     }
 
     /// Whether `key` differs from the one that encrypts IDs.
@@ -214,7 +209,7 @@ mod tests {
 
     fn id(scheme: &IdScheme, counter: u8) -> Vec<u8> {
         let mut id = IdBytes::default();
-        let shape = scheme.layout().layout_shape().unwrap();
+        let shape = scheme.layout().0.unwrap();
         scheme.write_id(&mut id, [1, 2], &vec![counter; usize::from(shape.nonce) - ISSUER_LEN]);
         id.push_part(&[0, 0]);
         id.bytes_from(0).to_vec()

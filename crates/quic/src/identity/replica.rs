@@ -7,7 +7,7 @@ const UNSET_HOST_NAMES: [&str; 2] = ["", "(none)"];
 /// Name of a replica, the scope of stateless reset tokens within a secret. Empty for a process that has neither a
 /// configured name nor a host name, and a secret of its own.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Replica(String);
+pub struct Replica(pub String);
 
 impl Replica {
     /// The replica with `name`.
@@ -22,11 +22,6 @@ impl Replica {
         let name = host.nodename().to_str().ok()?;
         (!UNSET_HOST_NAMES.contains(&name)).then(|| Self(name.to_owned()))
     }
-
-    /// Configured name, or the host's.
-    pub fn replica_name(&self) -> &str {
-        &self.0
-    }
 }
 
 #[cfg(test)]
@@ -38,6 +33,6 @@ mod tests {
     fn the_default_is_the_name_of_the_host() {
         let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
         let host = Some(host.trim_end()).filter(|host| !UNSET_HOST_NAMES.contains(host));
-        assert_eq!(Replica::from_host().as_ref().map(Replica::replica_name), host);
+        assert_eq!(Replica::from_host().as_ref().map(|replica| replica.0.as_str()), host);
     }
 }

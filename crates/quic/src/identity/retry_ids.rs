@@ -8,20 +8,11 @@ use s2n_quic_core::connection::LocalId;
 /// Connection IDs of one endpoint that concern the current token.
 #[derive(Debug, Default)]
 pub(crate) struct RetryIds {
-    issued: Option<LocalId>,
-    addressed: Option<LocalId>,
+    pub(crate) issued: Option<LocalId>,
+    pub(crate) addressed: Option<LocalId>,
 }
 
 impl RetryIds {
-    /// Records the last issued ID. s2n-quic requests a Retry's source connection ID right before its token.
-    pub(crate) fn record_issued(&mut self, id: LocalId) {
-        self.issued = Some(id);
-    }
-
-    pub(crate) fn last_issued(&self) -> Option<LocalId> {
-        self.issued
-    }
-
     /// Records the destination connection ID of the current datagram; s2n-quic drops datagrams to IDs of fewer than 4
     /// bytes, and of more than 20.
     pub(crate) fn record_addressed(&mut self, id: &[u8]) {
@@ -35,11 +26,6 @@ impl RetryIds {
         let slot = [issued, addressed].into_iter().find(|slot| slot.is_some_and(|one| one.as_bytes() == id));
         slot.map(|slot| *slot = None).is_some()
     }
-
-    /// Destination connection ID of the current datagram, if it has a long header.
-    pub(crate) fn datagram_id(&self) -> Option<LocalId> {
-        self.addressed
-    }
 }
 
 #[cfg(test)]
@@ -50,7 +36,7 @@ mod tests {
     fn an_id_begins_to_be_used_once() {
         let mut ids = RetryIds::default();
         let id = |byte: u8| LocalId::try_from_bytes(&[byte; 16]).unwrap();
-        ids.record_issued(id(1));
+        ids.issued = Some(id(1));
         ids.record_addressed(&[2; 16]);
         for (byte, begins) in [(3, false), (1, true), (1, false), (2, true), (2, false)] {
             assert_eq!(ids.begin_id(&[byte; 16]), begins, "{byte}");

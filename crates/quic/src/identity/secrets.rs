@@ -55,17 +55,21 @@ pub enum SecretError {
 pub struct Secrets {
     retry: hmac::Key,
     reset: hmac::Key,
-    replica: Replica,
-    tickets: hkdf::Prk,
-    cookies: [u8; LEN],
-    /// Random secret of all keys; `None` if the secret is in a file.
-    random: Option<[u8; LEN]>,
+    /// Replica on which reset tokens depend.
+    pub replica: Replica,
+    /// Secret from which the keys of session tickets are derived.
+    pub tickets: hkdf::Prk,
+    /// Key of the cookies that keep a client on one server of an origin.
+    pub cookies: [u8; LEN],
+    /// Random secret of all keys, the argument of [`Secrets::from_predecessor`] for a process that takes over; `None`
+    /// if the secret is in a file.
+    pub random: Option<[u8; LEN]>,
     /// Users other than the file's owner and group may read the secret.
-    exposed: bool,
+    pub exposed: bool,
 }
 
 impl Secrets {
-    /// Generates new keys: tokens end with this process, unless another one [takes over](Self::handover_secret).
+    /// Generates new keys: tokens end with this process, unless another one [takes over](Self::random).
     ///
     /// # Errors
     ///
@@ -81,14 +85,8 @@ impl Secrets {
         Self { random: Some(secret), ..Self::from_secret(&secret) }
     }
 
-    /// Argument of [`Secrets::from_predecessor`] for a process that takes over; `None` if that process reads the secret
-    /// from a file.
-    pub fn handover_secret(&self) -> Option<&[u8; LEN]> {
-        self.random.as_ref()
-    }
-
     /// Derives keys from all bytes of the file at `path`. Blocks on the file system. A file that others may read is
-    /// accepted (volumes of secrets often have that mode), and reported by [`Secrets::is_file_exposed`].
+    /// accepted (volumes of secrets often have that mode), and reported by [`Secrets::exposed`].
     ///
     /// # Errors
     ///
@@ -105,22 +103,6 @@ impl Secrets {
         Ok(Self { exposed: mode & OTHERS_MODE_BITS != 0, ..Self::from_secret(&secret) })
     }
 
-    /// Sets the replica on which reset tokens depend.
-    #[must_use]
-    pub fn with_replica(self, replica: Replica) -> Self {
-        Self { replica, ..self }
-    }
-
-    /// Replica on which reset tokens depend.
-    pub fn token_replica(&self) -> &Replica {
-        &self.replica
-    }
-
-    /// Whether users other than the file's owner and group may read the secret: a reader can impersonate the server.
-    pub fn is_file_exposed(&self) -> bool {
-        self.exposed
-    }
-
     /// Derives keys from `secret`: tokens are valid in every process with the same one.
     pub fn from_secret(secret: &[u8]) -> Self {
         let tickets = hkdf::Salt::none(hkdf::HKDF_SHA256).extract(secret);
@@ -135,16 +117,6 @@ impl Secrets {
         Self { retry, reset, replica: Replica::default(), tickets, cookies, random: None, exposed: false }
     }
 
-    /// Key of the cookies that keep a client on one server of an origin.
-    pub fn cookie_key(&self) -> &[u8; LEN] {
-        &self.cookies
-    }
-
-    /// Secret from which the keys of session tickets are derived.
-    pub fn ticket_secret(&self) -> &hkdf::Prk {
-        &self.tickets
-    }
-
     /// Key of the Retry tokens of one `period`, which rotates without coordination.
     pub(crate) fn retry_key(&self, period: u32) -> hmac::Key {
         hmac::Key::new(HMAC_SHA256, hmac::sign(&self.retry, &period.to_be_bytes()).as_ref())
@@ -154,7 +126,7 @@ impl Secrets {
     /// after a crash, at any place in the list.
     pub(crate) fn reset_key(&self, address: SocketAddr) -> hmac::Key {
         // The address has no NUL, so no two pairs have the same bytes.
-        let scope = [self.replica.replica_name(), "\0", &address.to_string()].concat();
+        let scope = [self.replica.0.as_str(), "\0", &address.to_string()].concat();
         hmac::Key::new(HMAC_SHA256, hmac::sign(&self.reset, scope.as_bytes()).as_ref())
     }
 }
@@ -181,12 +153,12 @@ mod tests {
 
     #[test]
     fn random_keys_can_be_handed_over() {
-        assert!(Secrets::from_secret(&[7; LEN]).handover_secret().is_none());
+        assert!(Secrets::from_secret(&[7; LEN]).random.is_none());
         let old = Secrets::from_random().unwrap();
-        let new = Secrets::from_predecessor(*old.handover_secret().unwrap());
-        assert_eq!(new.handover_secret(), old.handover_secret());
-        assert_eq!(new.cookie_key(), old.cookie_key());
-        assert_ne!(new.cookie_key(), Secrets::from_random().unwrap().cookie_key());
+        let new = Secrets::from_predecessor(old.random.unwrap());
+        assert_eq!(new.random, old.random);
+        assert_eq!(new.cookies, old.cookies);
+        assert_ne!(new.cookies, Secrets::from_random().unwrap().cookies);
         let sign = |secrets: &Secrets| hmac::sign(&secrets.reset_key(([127, 0, 0, 1], 443).into()), b"id");
         assert_eq!(sign(&old).as_ref(), sign(&new).as_ref());
     }

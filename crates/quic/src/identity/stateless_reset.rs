@@ -120,7 +120,8 @@ mod tests {
     fn replicas_make_different_tokens_and_each_repeats_its_own() {
         let address = "0.0.0.0:443".parse().unwrap();
         let token = |replica: &str| {
-            let secrets = Secrets::from_secret(&[1; 32]).with_replica(Replica::with_name(replica));
+            let mut secrets = Secrets::from_secret(&[1; 32]);
+            secrets.replica = Replica::with_name(replica);
             of_secrets(&secrets, address).reset_token(b"an id", true)
         };
         let replicas = ["", "web-0", "web-1", "web", "web-00.0.0.0:443"];

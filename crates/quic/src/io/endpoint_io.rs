@@ -1,8 +1,6 @@
 //! Provides I/O over one socket to s2n-quic.
 
-use super::{
-    hooks::EndpointHooks, proxied_datagrams::ProxiedDatagrams, receive::Rx, timer::EndpointClock, transmit::Tx,
-};
+use super::{hooks::EndpointHooks, receive::Rx, timer::EndpointClock, transmit::Tx};
 use litequic_config::LiteQuic;
 use litequic_net::datagram::{NetworkPath, Receive, Transmit};
 use s2n_quic::provider::io::{self as library, Provider};
@@ -85,7 +83,7 @@ impl<R: Receive, T: Transmit> Provider for BoundIo<R, T> {
         };
         // Without this the endpoint never tries more than its default.
         endpoint.set_mtu_config(mtu);
-        let flows = hooks.proxied.as_ref().and_then(ProxiedDatagrams::proxy_flows);
+        let flows = hooks.proxied.as_ref().and_then(|proxied| proxied.flows.clone());
         let event_loop = EventLoop {
             endpoint,
             clock: EndpointClock::new(hooks.moderation.clone()),

@@ -22,7 +22,7 @@ pub(crate) struct ProxiedDatagrams {
     /// Datagrams of the batch; `None` stands for one that is dropped.
     batch: Vec<Option<ProxiedDatagram>>,
     /// Flows whose first datagram alone has a header.
-    flows: Option<Arc<ProxyFlows>>,
+    pub(super) flows: Option<Arc<ProxyFlows>>,
 }
 
 /// Parts of a datagram: header and packet.
@@ -48,11 +48,6 @@ impl ProxiedDatagrams {
             batch: Vec::new(),
             flows: (mode == ProxyProtocolUdp::First).then(|| Arc::clone(flows)),
         })
-    }
-
-    /// Flows whose first datagram alone has a header.
-    pub(super) fn proxy_flows(&self) -> Option<Arc<ProxyFlows>> {
-        self.flows.clone()
     }
 
     /// Reads the headers of a batch of `len` datagrams, in place of the last one. Counts headers; without a valid one,
@@ -85,9 +80,15 @@ impl ProxiedDatagrams {
         }));
     }
 
-    /// The packet of the batch's `datagram` at `index`, without its header; `None` if the datagram is dropped.
-    pub(super) fn find_packet<'d>(&self, index: usize, datagram: &'d mut [u8]) -> Option<&'d mut [u8]> {
-        datagram.get_mut(self.proxied_datagram(index)?.header_len..)
+    /// The packet of the batch's `datagram` at `index`, without its header, and the client that this names; `None` if
+    /// the datagram is dropped.
+    pub(super) fn find_packet<'d>(
+        &self,
+        index: usize,
+        datagram: &'d mut [u8],
+    ) -> Option<(Option<SocketAddr>, &'d mut [u8])> {
+        let ProxiedDatagram { header_len, client } = (*self.batch.get(index)?)?;
+        Some((client, datagram.get_mut(header_len..)?))
     }
 
     /// Passes the packet of the batch's `datagram` at `index` to s2n-quic by `on_packet`, as a packet of the client
@@ -100,15 +101,11 @@ impl ProxiedDatagrams {
         datagram: &mut [u8],
         on_packet: &mut impl FnMut(Header<NetworkPath>, &mut [u8]),
     ) {
-        if let (Some(proxied), Some(packet)) = (self.proxied_datagram(index), self.find_packet(index, datagram)) {
-            set_named_client(proxied.client);
+        if let Some((client, packet)) = self.find_packet(index, datagram) {
+            set_named_client(client);
             hand_over_packet(header, packet, on_packet);
             set_named_client(None);
         }
-    }
-
-    fn proxied_datagram(&self, index: usize) -> Option<&ProxiedDatagram> {
-        self.batch.get(index)?.as_ref()
     }
 }
 

@@ -192,7 +192,7 @@ impl<R: Receive> ReceivedBatch<R> {
             order.order_batch((0..len).map(|index| {
                 let (header, payload) = receive.datagram(index)?;
                 let payload = match proxied {
-                    Some(proxied) => proxied.find_packet(index, payload)?,
+                    Some(proxied) => proxied.find_packet(index, payload)?.1,
                     None => payload,
                 };
                 let connection = layout.connection_key(payload)?;

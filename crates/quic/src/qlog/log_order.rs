@@ -34,7 +34,7 @@ pub(super) const RECORD_SEPARATOR: u8 = 0x1e;
 pub struct LogOrder {
     clients: LoggedClients,
     /// Logs connections that begin from now on, not open ones.
-    next: bool,
+    pub next: bool,
     /// Clients' addresses are left out.
     pub(super) anonymous: bool,
     /// Number of connections that may still be logged.
@@ -122,11 +122,6 @@ impl LogOrder {
     /// Whether no further log may begin.
     pub fn is_used_up(&self) -> bool {
         self.places.load(Relaxed) == 0
-    }
-
-    /// Whether the order is for new connections, not open ones.
-    pub const fn is_for_next(&self) -> bool {
-        self.next
     }
 
     /// Whether the order includes a connection of the client at `address`.

@@ -36,7 +36,7 @@ impl ConnectionRegistry {
         let id = self.take_connection_number();
         let source = ClientSource::new(network, id);
         let taken = || self.pools.pool_state(pool).borrow().fair.used_slot_count();
-        self.pools.pool_state(pool).borrow_mut().fair.set_slot_limit(most);
+        self.pools.pool_state(pool).borrow_mut().fair.limit = most;
         if taken() >= most.saturating_sub(most / SPARE_DIVISOR) {
             self.drain_idle_connections(pool, &source, max_leaving(most));
         }
@@ -73,7 +73,7 @@ impl ConnectionRegistry {
             let state = open.get(&id)?;
             let idle = state.idle_for(now);
             // Periods are compared only with each other.
-            let silent = idle.unwrap_or_else(|| Duration::from_secs(state.silent_for().into()));
+            let silent = idle.unwrap_or_else(|| Duration::from_secs(state.traffic.silent_periods().into()));
             Some((idle.is_none(), Reverse(silent), id))
         };
         let victim =
@@ -175,7 +175,7 @@ impl ConnectionRegistry {
         let source = newcomer.source.get();
         let oldest = {
             let mut handshakes = self.pools.handshakes.borrow_mut();
-            handshakes.set_slot_limit(most);
+            handshakes.limit = most;
             if let Some(slot) = handshakes.take_slot(source) {
                 newcomer.handshake.set(Some(slot));
                 return;
@@ -344,7 +344,7 @@ mod tests {
         held.iter().for_each(|holder| holder.set_client_network(address(2, 1)));
         assert!(worker.admit(address(1, 1)).is_some());
         assert_eq!(ends(&held), [0]);
-        assert_eq!(held[1].client_source(), ClientSource::new(address(2, 1), held[1].connection_number()));
+        assert_eq!(held[1].client_source(), ClientSource::new(address(2, 1), held[1].id));
     }
 
     #[test]
@@ -405,7 +405,7 @@ mod tests {
                         let source = address(network, last);
                         let staying = || held.iter().filter(|holder| end(holder).is_none());
                         let of = |network: u8, last: Option<u8>| {
-                            staying().filter(|holder| match holder.client_source().own_network() {
+                            staying().filter(|holder| match holder.client_source().network {
                                 Some((IpAddr::V4(address), _)) => {
                                     let [_, _, third, fourth] = address.octets();
                                     third == network && last.is_none_or(|last| last == fourth)
@@ -417,7 +417,7 @@ mod tests {
                             || (0..3).any(|other| of(network, Some(other)) >= of(network, Some(last)) + 2);
                         let is_full = staying().count() >= most as usize;
                         let idle = staying().any(|holder| {
-                            holder.client_source().own_network() == source && holder.state.idle_for(Instant::now()).is_some()
+                            holder.client_source().network == source && holder.state.idle_for(Instant::now()).is_some()
                         });
                         match worker.admit(source) {
                             Some(holder) => {

@@ -113,7 +113,7 @@ impl TrafficCounter {
         (self.cells.sent.get(), self.cells.received.get())
     }
 
-    fn silent_periods(&self) -> u32 {
+    pub(super) fn silent_periods(&self) -> u32 {
         self.period.get().wrapping_sub(self.cells.last_period.get())
     }
 }
@@ -145,11 +145,6 @@ impl RegisteredConnection {
         (self.ready.get() && self.requests.get() == 0 && unused >= MIN_IDLE_TIME).then_some(unused)
     }
 
-    /// Number of periods since the connection's last traffic.
-    pub(super) fn silent_for(&self) -> u32 {
-        self.traffic.silent_periods()
-    }
-
     #[cfg(test)]
     pub(super) fn backdate_last_use(&self, time: Duration) {
         self.last_used.set(self.last_used.get().checked_sub(time).expect("a machine that has run for as long"));
@@ -164,11 +159,6 @@ impl RegisteredConnection {
     /// Whether `reason` ends the connection, rather than an earlier reason.
     pub(super) fn is_closed_by(&self, reason: EvictionReason) -> bool {
         self.eviction.get().is_none_or(|end| !end.is_at_once() && end != reason)
-    }
-
-    pub(super) fn begin_eviction(&self, end: EvictionReason) {
-        self.eviction.set(Some(end));
-        self.wake_task();
     }
 
     pub(super) fn wake_task(&self) {

@@ -39,7 +39,8 @@ pub struct ConnectionRegistry {
 #[derive(Debug)]
 pub struct ConnectionEntry {
     pub(super) registry: Rc<ConnectionRegistry>,
-    id: u64,
+    /// Number of the connection, which no other open connection of the worker has.
+    pub id: u64,
     pub(super) state: Rc<RegisteredConnection>,
 }
 
@@ -143,17 +144,13 @@ impl ConnectionRegistry {
         self.pools.release_slots(id, state, !end.is_at_once());
         // A connection that is to end at once does not end gracefully instead.
         if !state.eviction.get().is_some_and(EvictionReason::is_at_once) {
-            state.begin_eviction(end);
+            state.eviction.set(Some(end));
+            state.wake_task();
         }
     }
 }
 
 impl ConnectionEntry {
-    /// Number of the connection, which no other open connection of the worker has.
-    pub const fn connection_number(&self) -> u64 {
-        self.id
-    }
-
     /// Source of the client.
     pub fn client_source(&self) -> ClientSource {
         self.state.source.get()

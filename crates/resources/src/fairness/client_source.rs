@@ -13,8 +13,9 @@ pub(super) const MAX_SOURCE_NETWORKS: usize = 3;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClientSource {
     /// Own network of the source: address and prefix length. `None` if the connection is a source by itself.
-    network: Option<(IpAddr, u8)>,
-    connection: u64,
+    pub network: Option<(IpAddr, u8)>,
+    /// Number of the client's connection.
+    pub connection: u64,
 }
 
 /// Key of a branch in the tree of sources, below the parent's key.
@@ -34,20 +35,10 @@ impl ClientSource {
         Self { network, connection }
     }
 
-    /// Own network of the source: an address and the prefix length in bits.
-    pub const fn own_network(&self) -> Option<(IpAddr, u8)> {
-        self.network
-    }
-
     /// Widest network (/24, /48) of the source; `None` for a connection that is a source of its own.
     pub fn widest_network(&self) -> Option<impl Hash + use<>> {
         let [widest, ..] = self.network_keys();
         self.network.and(widest)
-    }
-
-    /// Number of the client's connection.
-    pub const fn source_connection(&self) -> u64 {
-        self.connection
     }
 
     /// Whether both are one source: connections of one network, or one connection that is a source of its own.

@@ -15,7 +15,7 @@ use std::time::Instant;
 #[derive(Debug)]
 pub struct FairPool<W> {
     /// Maximum number of slots in use.
-    limit: u32,
+    pub limit: u32,
     /// Whether a source that holds no slot may take one of an eighth of the limit beyond the limit.
     has_reserve: bool,
     slots: Slab<HeldSlot>,
@@ -101,12 +101,6 @@ impl<W> FairPool<W> {
         Self { ranked: true, ..Self::new(limit) }
     }
 
-    /// Sets the number of slots. More slots may be in use until they are released; after a raise,
-    /// [`FairPool::grant_slot`] has to be called.
-    pub fn set_slot_limit(&mut self, limit: u32) {
-        self.limit = limit;
-    }
-
     /// Number of slots in use.
     pub fn used_slot_count(&self) -> u32 {
         u32::try_from(self.slots.len()).unwrap_or(u32::MAX)
@@ -129,12 +123,7 @@ impl<W> FairPool<W> {
         } else {
             self.admits_to_reserve(&source)
         };
-        is_free.then(|| self.insert_slot(source))
-    }
-
-    /// Takes a slot for `source` even if all are in use.
-    pub fn take_slot_beyond_limit(&mut self, source: ClientSource) -> PoolSlot {
-        self.insert_slot(source)
+        is_free.then(|| self.take_slot_beyond_limit(source))
     }
 
     /// Releases `slot`. Waiting requests get slots by [`FairPool::grant_slot`], which the caller calls next.
@@ -291,7 +280,8 @@ impl<W> FairPool<W> {
         }
     }
 
-    fn insert_slot(&mut self, source: ClientSource) -> PoolSlot {
+    /// Takes a slot even if none is free.
+    pub fn take_slot_beyond_limit(&mut self, source: ClientSource) -> PoolSlot {
         let leaf = self.tree.as_mut().map(|tree| tree.count_slot(&source));
         PoolSlot(self.slots.insert(HeldSlot { source, leaf }))
     }
@@ -313,7 +303,7 @@ impl<W> FairPool<W> {
             && self.used_slot_count() < self.limit.div_ceil(2)
         {
             // A place in the queue stays valid: each number is used once.
-            self.last_number = self.tree.take().map_or(self.last_number, |tree| tree.last_number());
+            self.last_number = self.tree.take().map_or(self.last_number, |tree| tree.last_number);
         }
     }
 }

@@ -24,7 +24,7 @@ pub(super) struct SourceTree<W> {
     /// Keys are addresses that clients choose: the hash has a random seed.
     children: HashMap<(BranchId, SourceKey), BranchId, RandomState>,
     /// Last number of a request or of a turn: a larger number is newer.
-    last_number: u64,
+    pub(super) last_number: u64,
     /// Whether branches are ordered by their queues: from the first request that a full queue drops until no request
     /// waits.
     sheds: bool,
@@ -166,11 +166,6 @@ impl<W> SourceTree<W> {
     /// The request that [`SourceTree::grant_next`] removes.
     pub(super) fn next_request(&self) -> Option<&W> {
         self.nodes.get(self.next_leaf()?)?.queue.first_key_value().map(|(_, request)| request)
-    }
-
-    /// Number of the newest request or turn.
-    pub(super) const fn last_number(&self) -> u64 {
-        self.last_number
     }
 
     /// The next request, then the next of each other network, and the branches of their connections.

@@ -73,14 +73,9 @@ impl From<MemoryStep> for u64 {
 
 /// Tracks the step in force.
 #[derive(Debug, Default)]
-pub struct StepTracker(MemoryStep);
+pub struct StepTracker(pub MemoryStep);
 
 impl StepTracker {
-    /// Step in force.
-    pub fn step_in_force(&self) -> MemoryStep {
-        self.0
-    }
-
     /// Updates the step by `reading`; without a reading, memory is not short. Returns the step in force from now on.
     pub fn update_step(&mut self, reading: Option<MemoryReading>) -> MemoryStep {
         let at = |per_cent: u64| {

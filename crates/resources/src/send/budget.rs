@@ -143,9 +143,9 @@ pub struct BufferLease {
     /// Acknowledged bytes count as proof from this offset on: the bytes before the last pause do not count.
     proven_from: u64,
     /// Bytes that the client has taken within a round trip, on any stream of the connection.
-    window: u64,
+    pub window: u64,
     /// Whether a budget allowed less than the last request.
-    denied: bool,
+    pub denied: bool,
 }
 
 const _: () = assert!(size_of::<BufferLease>() <= 72);
@@ -168,18 +168,6 @@ impl BufferLease {
         self.held.total_bytes()
     }
 
-    /// Whether a budget was short at the last request of the lease.
-    pub fn is_denied(&self) -> bool {
-        self.denied
-    }
-
-    /// Records that the client takes `window` bytes within a round trip, as earlier streams of its connection have
-    /// shown. The connection's streams may hold `window` bytes together beyond first shares, whatever was acknowledged
-    /// of each.
-    pub fn trust_window(&mut self, window: u64) {
-        self.window = window;
-    }
-
     /// Number of further bytes that the stream may queue, after `sent` bytes of which `outstanding` are not
     /// acknowledged, with `ready` more at hand. From then on the lease holds the outstanding and the permitted bytes.
     /// Zero means to wait for acknowledgements, of which the last permits something, whatever others hold.
@@ -193,18 +181,9 @@ impl BufferLease {
         self.held_bytes().max(PACKET_BYTES).saturating_sub(outstanding)
     }
 
-    /// Releases the unused bytes while the stream waits for its client, except a train to begin again with. The lease
-    /// grows again as it did at first.
-    pub fn shrink_to_train(&mut self, sent: u64, outstanding: u64) {
-        self.cut_unused(sent, outstanding, TRAIN);
-    }
-
-    /// Releases all unused bytes while the stream has nothing to send. The lease grows again as it did at first.
-    pub fn release_unused(&mut self, sent: u64, outstanding: u64) {
-        self.cut_unused(sent, outstanding, 0);
-    }
-
-    fn cut_unused(&mut self, sent: u64, outstanding: u64, least: u64) {
+    /// Releases the unused bytes beyond `least` while the stream has nothing to send (0), or waits for its client (a
+    /// [`TRAIN`], to begin again with). The lease grows again as it did at first.
+    pub fn cut_unused(&mut self, sent: u64, outstanding: u64, least: u64) {
         self.set_held_bytes(self.held.cut_to(outstanding.max(least)));
         self.proven_from = self.proven_from.max(sent.saturating_sub(outstanding));
     }
@@ -292,7 +271,7 @@ mod tests {
         let connection = SendBudget::for_connection(16 * MIB);
         let stream = || {
             let mut lease = BufferLease::new(Rc::clone(&connection), Rc::clone(&worker), 16 * MIB);
-            lease.trust_window(MIB);
+            lease.window = MIB;
             lease
         };
         let (mut first, mut second, mut third) = (stream(), stream(), stream());
@@ -301,7 +280,7 @@ mod tests {
         assert_eq!(third.permit_bytes(0, 0, 2 * MIB), FIRST_SHARE_BYTES);
         drop(first);
         assert_eq!(third.permit_bytes(0, 0, 2 * MIB), 704 * 1024);
-        third.trust_window(0);
+        third.window = 0;
         assert_eq!(third.permit_bytes(704 * 1024, 704 * 1024, 2 * MIB), 0, "what is outstanding is not taken back");
     }
 
@@ -310,9 +289,9 @@ mod tests {
         let worker = SendBudget::for_worker(32 * MIB);
         let mut stream = lease(&worker);
         read_fast(&mut stream, 8);
-        stream.shrink_to_train(10 * MIB, 20_000);
+        stream.cut_unused(10 * MIB, 20_000, TRAIN);
         assert_eq!((stream.held_bytes(), worker.leased_bytes()), (20_000, 20_000));
-        stream.shrink_to_train(10 * MIB, 0);
+        stream.cut_unused(10 * MIB, 0, TRAIN);
         assert_eq!((stream.held_bytes(), worker.leased_bytes()), (TRAIN, TRAIN));
         let mut sent = 10 * MIB;
         for _ in 0..8 {
@@ -326,9 +305,9 @@ mod tests {
         let worker = SendBudget::for_worker(32 * MIB);
         let mut stream = lease(&worker);
         read_fast(&mut stream, 8);
-        stream.release_unused(10 * MIB, 3_000);
+        stream.cut_unused(10 * MIB, 3_000, 0);
         assert_eq!((stream.held_bytes(), worker.leased_bytes()), (3_000, 3_000));
-        stream.release_unused(10 * MIB, 0);
+        stream.cut_unused(10 * MIB, 0, 0);
         assert_eq!((stream.held_bytes(), worker.leased_bytes()), (0, 0));
         let mut sent = 10 * MIB;
         for _ in 0..8 {
@@ -515,8 +494,8 @@ mod tests {
                 } else {
                     *outstanding = outstanding.saturating_sub(bytes);
                     match bytes % 4 {
-                        0 => lease.shrink_to_train(*sent, *outstanding),
-                        1 => lease.release_unused(*sent, *outstanding),
+                        0 => lease.cut_unused(*sent, *outstanding, TRAIN),
+                        1 => lease.cut_unused(*sent, *outstanding, 0),
                         _ => {}
                     }
                 }

@@ -85,12 +85,6 @@ impl SendPath {
         (free >= ready.min(MIN_REFILL)).then_some(free.min(ready))
     }
 
-    /// Bound of the unsent bytes of a connection whose streams are served by their priorities. Queued bytes are sent
-    /// before a response that becomes the most urgent.
-    pub fn unsent_horizon(&self) -> u64 {
-        self.max_unsent()
-    }
-
     /// Number of unsent bytes at which a connection's waiting streams have room again. A stream with at most
     /// [`OWN_LOW_WATER`] unsent bytes always has room.
     pub fn unsent_low_water(&self) -> u64 {
@@ -98,7 +92,7 @@ impl SendPath {
     }
 
     /// Bound of the unsent bytes of a connection's streams together.
-    fn max_unsent(&self) -> u64 {
+    pub fn max_unsent(&self) -> u64 {
         let bytes_within = |time: Duration| {
             let time = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
             self.window.saturating_mul(time) / self.smoothed_rtt.max(1)
@@ -154,7 +148,7 @@ mod tests {
             [(0, MIN_UNSENT_BYTES), (2, MIN_UNSENT_BYTES), (20, 61_560), (40, 123_120), (100, 123_120)]
         {
             let turn_delay = Duration::from_millis(delay);
-            assert_eq!(SendPath { turn_delay, ..path }.unsent_horizon(), horizon, "{delay} ms");
+            assert_eq!(SendPath { turn_delay, ..path }.max_unsent(), horizon, "{delay} ms");
         }
     }
 

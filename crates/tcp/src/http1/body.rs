@@ -14,22 +14,11 @@ use std::{
 };
 
 pub(super) struct Http1IncomingBody {
-    incoming: hyper::body::Incoming,
+    pub(super) incoming: hyper::body::Incoming,
     /// hyper delivers one piece a turn. This state tells whether more data has arrived.
-    pipeline: Rc<PipelineState>,
+    pub(super) pipeline: Rc<PipelineState>,
     /// `None` once the body may be read. Otherwise the client waits for 100 (Continue).
-    gate: Option<BodyGate>,
-}
-
-impl Http1IncomingBody {
-    /// Creates the body, which is not read before `gate` is open.
-    pub(super) const fn new(
-        incoming: hyper::body::Incoming,
-        pipeline: Rc<PipelineState>,
-        gate: Option<BodyGate>,
-    ) -> Self {
-        Self { incoming, pipeline, gate }
-    }
+    pub(super) gate: Option<BodyGate>,
 }
 
 impl IncomingBody for Http1IncomingBody {

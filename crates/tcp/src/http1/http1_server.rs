@@ -45,8 +45,10 @@ pub(crate) async fn serve_http1<H: Handler>(
     connection: Rc<TcpConnection<H>>,
 ) {
     let terms = Rc::clone(&connection.terms);
-    let pipeline =
-        Rc::new(PipelineState::with_lifecycle(Rc::clone(&connection.lifecycle), Arc::clone(connection.tcp_metrics())));
+    let pipeline = Rc::new(PipelineState::with_lifecycle(
+        Rc::clone(&connection.lifecycle),
+        Arc::clone(&connection.worker.metrics),
+    ));
     let (timeout, small) = (terms.timeouts.request_header, terms.limits.max_small_frames);
     let guard = RequestGuardStream::new(stream, terms.field_limits, timeout, small, Rc::clone(&pipeline));
     let server = Rc::new(Http1Server { connection, pipeline, tunnel: Cell::new(None) });
@@ -100,7 +102,7 @@ pub(crate) async fn serve_http1<H: Handler>(
 impl<H> Http1Server<H> {
     /// Counts the end of the connection, after an error if it `broke_off`.
     fn count_connection_end(&self, broke_off: bool) {
-        let shared = &self.connection.tcp_metrics().shared;
+        let shared = &self.connection.worker.metrics.shared;
         if self.pipeline.has_large_trailers.get() {
             shared.limit_header_bytes.increment();
         }
@@ -137,7 +139,7 @@ async fn answer_http1<H: Handler>(
         Default::default()
     } else {
         let (expectation, gate) = ContinueExpectation::new(&parts, server.pipeline.has_body_arrived());
-        (expectation, Some(Http1IncomingBody::new(incoming, Rc::clone(&server.pipeline), gate)))
+        (expectation, Some(Http1IncomingBody { incoming, pipeline: Rc::clone(&server.pipeline), gate }))
     };
     match server.connection.answer_tcp_request(parts, body, expectation.interim_sender(), NO_STREAM).await? {
         RequestAnswer::Response(mut response) => {
@@ -161,7 +163,7 @@ impl<H: Handler> Http1Server<H> {
     ) -> http::Response<TcpResponseBody<H>> {
         parts.headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
         // The name of a protocol in the configuration is a token.
-        if let Ok(protocol) = HeaderValue::from_str(handoff.tunnel.upgrade_protocol()) {
+        if let Ok(protocol) = HeaderValue::from_str(&handoff.tunnel.protocol) {
             parts.headers.insert(header::UPGRADE, protocol);
         }
         // The guard is not notified of the response: the bytes that follow belong to the tunnel.

@@ -229,9 +229,7 @@ impl<S: AsyncRead + Unpin> RequestGuardStream<S> {
         }
         Poll::Pending
     }
-}
 
-impl<S: AsyncRead + Unpin> RequestGuardStream<S> {
     /// Ends the connection after a response that was cut off. No byte follows those in the kernel, so that the response
     /// does not look complete.
     pub(super) async fn break_off(&mut self, limits: &LingerLimits)

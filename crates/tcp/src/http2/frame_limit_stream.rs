@@ -34,54 +34,22 @@ pub(super) enum FrameNotice {
 
 /// A stream from which nothing more is read after too many frames. `notify` is called for each notice.
 pub(super) struct FrameLimitStream<S, T> {
-    stream: S,
-    frames: FrameCounter,
-    account: ReceiveAccount,
+    pub(super) stream: S,
+    pub(super) frames: FrameCounter,
+    pub(super) account: ReceiveAccount,
     /// HEADERS frames that were read. Nothing more is read before all are accepted, as h2 has no other limit for
     /// requests that wait to be accepted.
-    heads: Rc<Cell<u32>>,
-    small_frames: Throttle,
-    pause: DeadlineTimer,
-    unread: Rc<UnreadFrames>,
-    notify: T,
-    flooded: bool,
+    pub(super) heads: Rc<Cell<u32>>,
+    pub(super) small_frames: Throttle,
+    pub(super) pause: DeadlineTimer,
+    pub(super) unread: Rc<UnreadFrames>,
+    pub(super) notify: T,
+    pub(super) flooded: bool,
     /// All received bytes were read.
-    drained: bool,
-    lingering: Option<LingerBudget>,
+    pub(super) drained: bool,
+    pub(super) lingering: Option<LingerBudget>,
     /// The first frame, with a setting that h2 cannot send, until it is written.
-    first: Option<FirstSettings>,
-}
-
-impl<S, T: Fn(FrameNotice)> FrameLimitStream<S, T> {
-    pub(super) fn new(
-        stream: S,
-        frames: FrameCounter,
-        small_frames: Throttle,
-        account: ReceiveAccount,
-        heads: Rc<Cell<u32>>,
-        unread: Rc<UnreadFrames>,
-        tell: T,
-    ) -> Self {
-        Self {
-            stream,
-            frames,
-            account,
-            heads,
-            small_frames,
-            pause: DeadlineTimer::default(),
-            unread,
-            notify: tell,
-            flooded: false,
-            drained: false,
-            lingering: None,
-            first: None,
-        }
-    }
-
-    pub(super) fn without_rfc7540_priorities(mut self) -> Self {
-        self.first = Some(FirstSettings::default());
-        self
-    }
+    pub(super) first: Option<FirstSettings>,
 }
 
 impl<S: AsyncRead + Unpin, T> FrameLimitStream<S, T> {
@@ -126,31 +94,19 @@ impl<S: AsyncRead + Unpin, T: Fn(FrameNotice) + Unpin> AsyncRead for FrameLimitS
             return Poll::Pending;
         }
         let this = &mut *self;
-        this.frames.take_overheads().for_each(|(stream, bytes)| this.unread.count_unread_frames(stream, bytes));
-        if this.small_frames.count_things(this.frames.take_small_frames()) {
+        this.frames.overheads.drain(..).for_each(|(stream, bytes)| this.unread.count_unread_frames(stream, bytes));
+        if this.small_frames.count_things(std::mem::take(&mut this.frames.small)) {
             (this.notify)(FrameNotice::Slowed);
         }
-        self.frames.take_reset_streams().into_iter().for_each(|stream| (self.notify)(FrameNotice::Reset(stream)));
-        if self.frames.has_priorities() {
-            self.frames.take_priorities().into_iter().for_each(|update| (self.notify)(FrameNotice::Update(update)));
-        }
-        let heads = self.frames.take_head_count();
-        self.heads.set(heads);
-        let data = self.frames.take_data_len();
+        this.frames.resets.drain(..).for_each(|stream| (this.notify)(FrameNotice::Reset(stream)));
+        let updates = this.frames.updates.iter_mut().flat_map(|updates| updates.drain(..));
+        updates.for_each(|update| (this.notify)(FrameNotice::Update(update)));
+        this.heads.set(std::mem::take(&mut this.frames.heads));
+        let data = std::mem::take(&mut this.frames.data);
         if data > 0 {
-            self.account.on_received(data);
+            this.account.on_received(data);
         }
         Poll::Ready(Ok(()))
-    }
-}
-
-impl<S: AsyncWrite + Unpin, T> FrameLimitStream<S, T> {
-    /// Writes the first frame by [`FirstSettings::poll_write_frame`].
-    fn poll_first_frame(&mut self, cx: &mut Context<'_>, slices: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        let Some(first) = &mut self.first else { return Poll::Ready(Ok(0)) };
-        let written = ready!(first.poll_write_frame(&mut self.stream, slices, cx));
-        self.first = None;
-        Poll::Ready(written)
     }
 }
 
@@ -164,10 +120,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin, T: Unpin> AsyncWrite for FrameLimitStrea
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        if self.first.is_some() {
-            let written = ready!(self.poll_first_frame(cx, slices))?;
-            if written > 0 {
-                return Poll::Ready(Ok(written));
+        let this = &mut *self;
+        if let Some(first) = &mut this.first {
+            let written = ready!(first.poll_write_frame(&mut this.stream, slices, cx));
+            this.first = None;
+            if !matches!(written, Ok(0)) {
+                return Poll::Ready(written);
             }
         }
         Pin::new(&mut self.stream).poll_write_vectored(cx, slices)

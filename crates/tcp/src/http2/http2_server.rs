@@ -2,6 +2,7 @@
 //! end.
 
 use super::{
+    first_settings::FirstSettings,
     frame_limit_stream::{FrameLimitStream, FrameNotice},
     stream_acceptor::Http2StreamAcceptor,
     unread_frames::UnreadFrames,
@@ -10,10 +11,10 @@ use crate::{
     http2_frames::{FrameCounter, ReceivedPriority},
     priorities::Http2Priorities,
     tcp_connection::{ConnectionStep, TcpConnection},
-    tcp_phase::TcpEvent,
+    tcp_phase::{TcpEnd, TcpEvent},
 };
 use h2::{Reason, server};
-use litequic_base::timers::Throttle;
+use litequic_base::timers::{DeadlineTimer, Throttle};
 use litequic_exchange::Handler;
 use std::{cell::Cell, future::poll_fn, ops::RangeInclusive, pin::pin, rc::Rc, sync::Arc};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -38,28 +39,25 @@ pub(crate) async fn serve_http2<H: Handler>(
     stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
     connection: Rc<TcpConnection<H>>,
 ) {
-    let (limits, metrics) = (connection.terms.limits, connection.tcp_metrics());
+    let (limits, metrics) = (connection.terms.limits, &connection.worker.metrics);
     let receive = &connection.worker.receive;
     let window = limits.receive_window(receive.used_receive_bytes());
     if window < limits.connection_receive_buffer.into() {
         metrics.limit_receive_buffer.increment();
     }
-    let grant = receive.grant_window(window, connection.admitted.entry.client_source().own_network());
+    let grant = receive.grant_window(window, connection.admitted.entry.client_source().network);
     let stream_window = u32::try_from(limits.stream_receive_window(window)).unwrap_or(u32::MAX);
-    let unread = UnreadFrames::new(window, grant.clone_account(), Arc::clone(metrics));
+    let unread = UnreadFrames::new(window, grant.account.clone(), Arc::clone(metrics));
     let window = u32::try_from(window).unwrap_or(u32::MAX).clamp(*WINDOW_RANGE.start(), *WINDOW_RANGE.end());
-    connection.account_received(grant.clone_account());
+    connection.account_received(grant.account.clone());
     let (mut frames, heads) = (FrameCounter::new(limits.max_control_frames), Rc::<Cell<_>>::default());
     if connection.has_ordered_responses() {
         let _ = connection.priorities.set(Http2Priorities::new(limits.max_streams, Arc::clone(metrics)));
-        frames = frames.with_priorities();
+        frames.updates = Some(Vec::new());
     }
     let (told, violation) = (Rc::clone(&connection), Rc::<Cell<_>>::default());
     connection.writes.expect_frames();
     let violates = Rc::clone(&violation);
-    let small_frames = Throttle::new(limits.max_small_frames);
-    let (account, accepted) = (grant.clone_account(), Rc::clone(&heads));
-    let frames_of_streams = Rc::clone(&unread);
     let notify = move |notice| {
         match notice {
             FrameNotice::Reset(stream) => return told.writes.on_client_reset(stream),
@@ -70,15 +68,25 @@ pub(crate) async fn serve_http2<H: Handler>(
                 }
                 return;
             }
-            FrameNotice::Slowed => return told.tcp_metrics().shared.limit_small_frames.increment(),
-            FrameNotice::Flood => told.tcp_metrics().shared.limit_control_frames.increment(),
+            FrameNotice::Slowed => return told.worker.metrics.shared.limit_small_frames.increment(),
+            FrameNotice::Flood => told.worker.metrics.shared.limit_control_frames.increment(),
         }
         told.lifecycle.on_event(TcpEvent::Excessive);
     };
-    let mut counted = FrameLimitStream::new(stream, frames, small_frames, account, accepted, frames_of_streams, notify);
-    if connection.priorities.get().is_some() {
-        counted = counted.without_rfc7540_priorities();
-    }
+    let counted = FrameLimitStream {
+        stream,
+        frames,
+        account: grant.account.clone(),
+        heads: Rc::clone(&heads),
+        small_frames: Throttle::new(limits.max_small_frames),
+        pause: DeadlineTimer::default(),
+        unread: Rc::clone(&unread),
+        notify,
+        flooded: false,
+        drained: false,
+        lingering: None,
+        first: connection.priorities.get().map(|_| FirstSettings::default()),
+    };
     let mut builder = server::Builder::new();
     builder
         .max_concurrent_streams(limits.max_streams)
@@ -110,7 +118,7 @@ pub(crate) async fn serve_http2<H: Handler>(
     let fields = Rc::<Cell<u64>>::default();
     let unchecked = Rc::clone(&fields);
     connection.admitted.entry.add_memory_counter(move || unchecked.get().saturating_mul(FIELD_MEMORY));
-    let (account, tasks) = (grant.clone_account(), Rc::default());
+    let (account, tasks) = (grant.account.clone(), Rc::default());
     let mut accepting = Http2StreamAcceptor { h2, heads, fields, account, unread, tasks };
     let mut was_told = connection.lifecycle.is_going_away();
     if was_told {
@@ -126,7 +134,7 @@ pub(crate) async fn serve_http2<H: Handler>(
             ConnectionStep::Close => {
                 connection.finish_connection(false);
                 accepting.tasks.abort_tasks();
-                let is_excessive = connection.is_closed_as_excessive();
+                let is_excessive = connection.lifecycle.is_closed_for(TcpEnd::Excessive);
                 let reason = if is_excessive { Some(Reason::ENHANCE_YOUR_CALM) } else { violation.get() };
                 // A client that was to leave already has a GOAWAY.
                 if reason.is_some() || !was_told {
@@ -159,7 +167,7 @@ impl<H> TcpConnection<H> {
                 Ok(())
             }
             ReceivedPriority::Skipped => {
-                self.tcp_metrics().shared.priority_updates_skipped.increment();
+                self.worker.metrics.shared.priority_updates_skipped.increment();
                 Ok(())
             }
             ReceivedPriority::OnStream => Err(Reason::PROTOCOL_ERROR),
@@ -175,7 +183,7 @@ fn end_http2<H>(connection: &TcpConnection<H>, result: Result<(), h2::Error>) {
         // A limit of h2 was reached, and h2 has sent GOAWAY.
         if error.is_library() && error.reason() == Some(Reason::ENHANCE_YOUR_CALM) {
             tracing::info!(client = %connection.client.address, %error, "an HTTP/2 connection reached a limit of h2");
-            connection.tcp_metrics().limit_h2.increment();
+            connection.worker.metrics.limit_h2.increment();
             connection.lifecycle.on_event(TcpEvent::Excessive);
         }
     }

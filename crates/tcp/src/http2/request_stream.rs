@@ -58,7 +58,7 @@ pub(super) async fn serve_stream<H: Handler>(
             while let Poll::Ready((status, fields)) = queue.poll_interim(cx) {
                 // Interim responses are advisory, and h2 queues them without a limit. 100 is sent at most once.
                 if connection.writes.is_blocked() && status != StatusCode::CONTINUE {
-                    connection.tcp_metrics().limit_interim.increment();
+                    connection.worker.metrics.limit_interim.increment();
                     continue;
                 }
                 let mut interim = Response::new(());
@@ -101,10 +101,10 @@ async fn join_tunnel<H: Handler>(
     // An error means that the client was gone before the response.
     if let Ok(send) = respond.send_response(Response::from_parts(head, ()), false) {
         let (pace, metrics) =
-            (MinimumRate::without_rate(connection.terms.timeouts.send), Arc::clone(connection.tcp_metrics()));
+            (MinimumRate::without_rate(connection.terms.timeouts.send), Arc::clone(&connection.worker.metrics));
         // A tunnel that stalls ends alone, and its connection continues.
         let writes = Rc::new(ConnectionWrites::<()>::new(Arc::clone(&metrics)));
-        let stream = Http2TunnelStream::new(send, stream, account, frames);
+        let stream = Http2TunnelStream { send, receive: stream, ahead: Bytes::new(), account, frames };
         // The connection's own stream counts the bytes.
         handoff.join_until_end(WriteTimeout::new(stream, pace, writes, TrafficCounter::default(), metrics)).await;
     }
@@ -134,7 +134,7 @@ fn begin_http2_response<H: Handler>(
         .priorities
         .get()
         .zip(body.body_priority())
-        .map(|(priorities, own)| priorities.response_turn(id, own));
+        .map(|(priorities, own)| ResponseTurn::new(&priorities.short, id.into(), own));
     let deadline = ClientDeadline::new(connection.terms.minimum_download_rate());
     Some(BodySender { connection, body, stream, piece: None, ahead: None, turn, deadline })
 }
@@ -208,8 +208,8 @@ impl<H: Handler> BodySender<H> {
             late = ready!(self.deadline.poll_wait(cx));
         }
         match late {
-            TimeoutCause::Idle => self.connection.tcp_metrics().shared.timeout_send.increment(),
-            TimeoutCause::Slow => self.connection.tcp_metrics().shared.limit_download_rate.increment(),
+            TimeoutCause::Idle => self.connection.worker.metrics.shared.timeout_send.increment(),
+            TimeoutCause::Slow => self.connection.worker.metrics.shared.limit_download_rate.increment(),
         }
         self.body.stall_response();
         Poll::Ready(())

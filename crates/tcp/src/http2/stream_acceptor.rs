@@ -48,18 +48,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http2StreamAcceptor<S> {
     ) -> Poll<Result<(), h2::Error>> {
         let priorities = connection.priorities.get();
         if let Some(priorities) = priorities {
-            priorities.on_run(connection.writes.queue_limit.get());
+            priorities.order.on_run(connection.writes.queue_limit.get());
         }
         if let Poll::Ready(ended) = self.poll_accept_requests(connection, cx) {
             return Poll::Ready(ended);
         }
-        if priorities.is_some_and(|priorities| priorities.on_written(!connection.writes.is_blocked())) {
+        if priorities.is_some_and(|priorities| priorities.order.on_written(!connection.writes.is_blocked())) {
             // The sockets are polled before this task runs again, as responses that were sent before may have more
             // bytes then.
             let _ = pin!(yield_now()).poll(cx);
         }
         if self.account.poll_over_budget(cx).is_ready() && !connection.lifecycle.is_closed() {
-            connection.tcp_metrics().shared.limit_receive_held.increment();
+            connection.worker.metrics.shared.limit_receive_held.increment();
             connection.lifecycle.on_event(TcpEvent::Excessive);
         }
         Poll::Pending

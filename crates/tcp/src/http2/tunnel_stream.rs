@@ -15,23 +15,12 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// Byte stream of an extended CONNECT. If it is dropped before both sides have ended, h2 resets the stream with CANCEL
 /// (RFC 8441 §5).
 pub(super) struct Http2TunnelStream {
-    send: SendStream<QueuedPiece>,
-    receive: RecvStream,
+    pub(super) send: SendStream<QueuedPiece>,
+    pub(super) receive: RecvStream,
     /// Received bytes that were not read yet.
-    ahead: Bytes,
-    account: ReceiveAccount,
-    frames: StreamFrames,
-}
-
-impl Http2TunnelStream {
-    pub(super) const fn new(
-        send: SendStream<QueuedPiece>,
-        receive: RecvStream,
-        account: ReceiveAccount,
-        frames: StreamFrames,
-    ) -> Self {
-        Self { send, receive, ahead: Bytes::new(), account, frames }
-    }
+    pub(super) ahead: Bytes,
+    pub(super) account: ReceiveAccount,
+    pub(super) frames: StreamFrames,
 }
 
 impl AsyncRead for Http2TunnelStream {

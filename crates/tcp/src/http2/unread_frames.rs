@@ -137,7 +137,7 @@ mod tests {
 
     fn unread(metrics: Arc<TcpMetrics>) -> Rc<UnreadFrames> {
         let grant = ReceiveBudget::new(1 << 20, 1 << 20).grant_window(1 << 20, None);
-        UnreadFrames::new(1_000, grant.clone_account(), metrics)
+        UnreadFrames::new(1_000, grant.account.clone(), metrics)
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Applies the priorities that one connection's client and the origins signal (RFC 9218) to the order of its responses.
 
-use super::response_order::{ResponseOrder, ResponseTurn, TurnState};
+use super::response_order::{ResponseOrder, TurnState};
 use crate::{
     connection_writes::{ConnectionWrites, OpenResponse},
     http2_frames::PriorityUpdate,
@@ -15,9 +15,9 @@ use std::{cell::RefCell, rc::Rc, sync::Arc};
 
 /// The priority signals of one connection, and the order of its responses.
 pub(crate) struct Http2Priorities {
-    order: Rc<ResponseOrder>,
+    pub(crate) order: Rc<ResponseOrder>,
     /// The shared state of all short responses.
-    short: Rc<TurnState>,
+    pub(crate) short: Rc<TurnState>,
     signals: RefCell<PrioritySignals>,
     max_streams: usize,
     metrics: Arc<TcpMetrics>,
@@ -29,7 +29,7 @@ impl Http2Priorities {
         let max_streams = max_streams as usize;
         let signals = RefCell::new(PrioritySignals::new(max_streams));
         let order = ResponseOrder::new();
-        let short = order.short_state();
+        let short = TurnState::new(&order, 0, Priority::DEFAULT);
         Rc::new(Self { order, short, signals, max_streams, metrics })
     }
 
@@ -57,11 +57,6 @@ impl Http2Priorities {
         let priority = field.or_priority(self.order.effective_priority(id.into(), priority));
         self.order.override_priority(id.into(), priority);
         Some(priority)
-    }
-
-    /// Returns the place in the order of the response on the stream `id`, whose request has `priority`.
-    pub(crate) fn response_turn(&self, id: u32, priority: Priority) -> ResponseTurn {
-        ResponseTurn::new(&self.short, id.into(), priority)
     }
 
     /// Applies a PRIORITY_UPDATE frame. `writes` has the open streams.
@@ -108,21 +103,5 @@ impl Http2Priorities {
         if stream > writes.newest_stream() || writes.is_stream_open(stream) {
             self.order.override_urgency(stream.into(), urgency, 2 * self.max_streams);
         }
-    }
-
-    /// Forgets the priority of a stream that is no longer open.
-    pub(crate) fn forget_stream(&self, id: u32) {
-        self.order.forget_overrides(id.into());
-    }
-
-    /// Begins a run of the connection's task. No more than `limit` bytes are to be queued for its path.
-    pub(crate) fn on_run(&self, limit: u64) {
-        self.order.on_run(limit);
-    }
-
-    /// Ends a run of the connection's task, which has written what it could; with `is_all`, everything for which the
-    /// client's windows had room. Returns whether the task has to run again.
-    pub(crate) fn on_written(&self, is_all: bool) -> bool {
-        self.order.on_written(is_all)
     }
 }

@@ -23,7 +23,7 @@ const MAX_QUEUED_BYTES: u64 = 64 * 1024;
 const FRAME_BYTES: u64 = 16 * 1024;
 
 /// The order of one connection's responses.
-pub(super) struct ResponseOrder {
+pub(crate) struct ResponseOrder {
     order: RefCell<PriorityOrder<Rc<TurnState>>>,
     /// Priorities of open streams, as set by PRIORITY_UPDATE frames or origins.
     updated: RefCell<BTreeMap<u64, Priority>>,
@@ -102,12 +102,6 @@ impl ResponseOrder {
         })
     }
 
-    /// Returns the state for all responses without competitors: complete ones, or the ends of others, of no more than a
-    /// frame.
-    pub(super) fn short_state(self: &Rc<Self>) -> Rc<TurnState> {
-        TurnState::new(self, 0, Priority::DEFAULT)
-    }
-
     /// Returns the current priority of a stream whose request has `priority`.
     pub(super) fn effective_priority(&self, id: u64, priority: Priority) -> Priority {
         if let Some(updated) = self.updated.borrow().get(&id) {
@@ -140,7 +134,7 @@ impl ResponseOrder {
     }
 
     /// Forgets the priority of a stream that is no longer open.
-    pub(super) fn forget_overrides(&self, id: u64) {
+    pub(crate) fn forget_overrides(&self, id: u64) {
         let updated = &mut *self.updated.borrow_mut();
         if !updated.is_empty() {
             updated.remove(&id);
@@ -153,7 +147,7 @@ impl ResponseOrder {
 
     /// Begins a run of the connection's task, for whose path no more than `limit` bytes are to be queued. Grants the
     /// room that was due; the woken responses run before the task runs again.
-    pub(super) fn on_run(&self, limit: u64) {
+    pub(crate) fn on_run(&self, limit: u64) {
         self.horizon.set(limit.clamp(FRAME_BYTES, MAX_QUEUED_BYTES));
         if self.is_due.take() && self.held.get() > 0 {
             self.grant_room(None);
@@ -162,7 +156,7 @@ impl ResponseOrder {
 
     /// Ends a run of the connection's task, which has written what it could; with `is_all`, everything for which the
     /// client's windows had room. Returns whether the task has to run again, behind the woken responses.
-    pub(super) fn on_written(&self, is_all: bool) -> bool {
+    pub(crate) fn on_written(&self, is_all: bool) -> bool {
         if is_all {
             self.stuck.set(self.unsent.get());
             if self.listed.take() > 0 {
@@ -199,7 +193,7 @@ impl ResponseOrder {
             let next = {
                 let mut order = self.order.borrow_mut();
                 let next = order.next_turn(self.free_room(), self.horizon.get(), Instant::now);
-                self.held.set(order.waiting_streams());
+                self.held.set(order.waiting);
                 next
             };
             match next {
@@ -224,7 +218,7 @@ impl ResponseOrder {
         let removed = {
             let mut order = self.order.borrow_mut();
             let removed = order.remove_stream(id);
-            self.held.set(order.waiting_streams());
+            self.held.set(order.waiting);
             removed
         };
         drop(removed);
@@ -266,7 +260,7 @@ impl ResponseTurn {
         {
             let mut waiting = order.order.borrow_mut();
             waiting.wait_for_turn(state.id, ready, Instant::now);
-            order.held.set(waiting.waiting_streams());
+            order.held.set(waiting.waiting);
         }
         if is_next {
             order.grant_room(Some(state));
@@ -294,7 +288,7 @@ impl ResponseTurn {
         {
             let mut waiting = order.order.borrow_mut();
             waiting.stop_waiting(state.id);
-            order.held.set(waiting.waiting_streams());
+            order.held.set(waiting.waiting);
         }
         order.reserved.update(|reserved| reserved.saturating_sub(state.granted.take()));
         // The connection's task may not run, so that room is granted here.
@@ -362,7 +356,7 @@ impl Drop for ResponseTurn {
 }
 
 impl TurnState {
-    fn new(order: &Rc<ResponseOrder>, id: u64, priority: Priority) -> Rc<Self> {
+    pub(super) fn new(order: &Rc<ResponseOrder>, id: u64, priority: Priority) -> Rc<Self> {
         Rc::new(Self {
             order: Rc::clone(order),
             id,

@@ -80,7 +80,7 @@ fn nanoseconds(time: Duration) -> u64 {
 }
 
 fn span_flags(flags: TraceFlags, is_remote: bool) -> u32 {
-    u32::from(flags.to_byte()) | HAS_IS_REMOTE | if is_remote { IS_REMOTE } else { 0 }
+    u32::from(flags.0) | HAS_IS_REMOTE | if is_remote { IS_REMOTE } else { 0 }
 }
 
 /// Fields of a span other than attributes.

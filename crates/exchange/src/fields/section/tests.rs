@@ -90,10 +90,10 @@ proptest! {
             let ids = list.iter().map(|line| NameId::from_lower_case(line.0.as_bytes()));
             let is_ambiguous = list.iter().any(|line| !is_alphanumeric_name(line.0.as_bytes()));
             // The bit for other names may outlive the last of them.
-            prop_assert!(ids.clone().all(|id| fields.name_set().contains_id(id)));
-            prop_assert!(!is_ambiguous || fields.name_set().intersects(NameSet::AMBIGUOUS));
+            prop_assert!(ids.clone().all(|id| fields.names.contains_id(id)));
+            prop_assert!(!is_ambiguous || fields.names.intersects(NameSet::AMBIGUOUS));
             for id in list.iter().map(|line| line.0.as_str()).chain(["host", "te", "cookie"]).map(NameId::from_const_name) {
-                prop_assert!(!id.is_known() || fields.name_set().contains_id(id) == ids.clone().any(|other| other == id));
+                prop_assert!(!id.is_known() || fields.names.contains_id(id) == ids.clone().any(|other| other == id));
             }
         }
         prop_assert_eq!(&HeaderMap::from(fields.clone()), &map);
@@ -110,8 +110,8 @@ proptest! {
         any.append_any_case(name.as_bytes(), &value);
         lower.append(FieldNameRef::from_lower_case_token(&name.to_ascii_lowercase()), &value);
         prop_assert_eq!(&any, &lower);
-        prop_assert_eq!(any.name_set(), lower.name_set());
-        prop_assert_eq!(any.iter().map(|line| line.has_alphanumeric_name()).next(), Some(is_alphanumeric_name(name.as_bytes())));
+        prop_assert_eq!(any.names, lower.names);
+        prop_assert_eq!(any.iter().map(|line| line.is_plain).next(), Some(is_alphanumeric_name(name.as_bytes())));
     }
 }
 
@@ -143,16 +143,16 @@ fn several_lines_of_one_name_stay_as_they_came() {
 fn decoded_lines_become_fields_but_for_those_that_are_left_out() {
     let mut decoded = DecodedFields::with_capacity(4, 0);
     for (name, value) in [(":path", "/a"), ("x_b", "c"), ("te", "")] {
-        let at = decoded.text_buffer().len();
+        let at = decoded.text.len();
         match NameId::from_lower_case(name.as_bytes()) {
             NameId::OTHER => {
-                decoded.text_buffer().extend_from_slice(name.as_bytes());
-                decoded.text_buffer().extend_from_slice(value.as_bytes());
-                decoded.end_other_line(at, name.len());
+                decoded.text.extend_from_slice(name.as_bytes());
+                decoded.text.extend_from_slice(value.as_bytes());
+                decoded.push_decoded_line(NameId::OTHER, at, name.len());
             }
             id => {
-                decoded.text_buffer().extend_from_slice(value.as_bytes());
-                decoded.end_line(id, at);
+                decoded.text.extend_from_slice(value.as_bytes());
+                decoded.push_decoded_line(id, at, 0);
             }
         }
     }
@@ -168,10 +168,10 @@ fn decoded_lines_become_fields_but_for_those_that_are_left_out() {
     let fields = fields.unwrap();
     assert_eq!(fields.span_text(path.unwrap()), b"/a");
     assert_eq!(
-        fields.iter().map(|line| (line.name_str(), line.has_alphanumeric_name())).collect::<Vec<_>>(),
+        fields.iter().map(|line| (line.name_str(), line.is_plain)).collect::<Vec<_>>(),
         [("x_b", false), ("te", true)]
     );
-    assert!(fields.name_set().intersects(NameSet::AMBIGUOUS) && !fields.name_set().contains_id(name::PATH.id()));
+    assert!(fields.names.intersects(NameSet::AMBIGUOUS) && !fields.names.contains_id(name::PATH.id()));
     assert_eq!(decoded.into_fields(|line| Err::<bool, _>(line.id.is_pseudo())), Err(true));
 }
 
@@ -184,14 +184,14 @@ fn fields_appended_at_once_equal_lines_appended_in_turn() {
     at_once.append_fields(&lines.into_iter().collect());
     lines.into_iter().for_each(|(name, value)| in_turn.append(name, value));
     assert_eq!(at_once, in_turn);
-    assert_eq!(at_once.name_set(), in_turn.name_set());
+    assert_eq!(at_once.names, in_turn.names);
 }
 
 #[test]
 fn a_name_that_is_too_long_for_a_line_is_no_name() {
     let mut decoded = DecodedFields::default();
-    decoded.text_buffer().resize(70_000, b'x');
-    decoded.end_other_line(0, 66_000);
+    decoded.text.resize(70_000, b'x');
+    decoded.push_decoded_line(NameId::OTHER, 0, 66_000);
     assert_eq!(decoded.iter().next().map(|line| line.name), Some(&b""[..]));
 }
 

@@ -1,6 +1,6 @@
 use super::*;
 use http::{HeaderName, Method};
-use litequic_config::ValuePattern;
+use litequic_config::{ValuePattern, VerifyMode};
 use litequic_exchange::{Authority, FieldNameRef, Fields, strip_port};
 use proptest::prelude::*;
 
@@ -228,10 +228,10 @@ fn asking(verify: VerifyMode, table: &[(Option<&str>, &str, Option<VerifyMode>)]
 
 #[test]
 fn a_handshake_asks_for_what_all_routes_of_its_host_ask_for() {
-    use CertificateRequest::{None as Nothing, Optional, Required};
-    let (none, optional, required) = (Some(VerifyMode::None), Some(VerifyMode::Optional), Some(VerifyMode::Required));
+    use VerifyMode::{None as Nothing, Optional, Required};
+    let (none, optional, required) = (Some(Nothing), Some(Optional), Some(Required));
     let routes = asking(
-        VerifyMode::Required,
+        Required,
         &[
             (Some("strict.test"), "/", None),
             (Some("mixed.test"), "/", none),
@@ -438,9 +438,9 @@ fn an_ambiguous_path_is_rejected_only_if_the_conditions_are_met() {
 
 #[test]
 fn handshakes_see_routes_behind_conditions_and_exact_paths() {
-    use CertificateRequest::{Optional, Required};
+    use VerifyMode::{Optional, Required};
     let asks = |first: config::RouteConfig| {
-        let first = config::RouteConfig { client_certificate: Some(VerifyMode::Required), ..first };
+        let first = config::RouteConfig { client_certificate: Some(Required), ..first };
         let second = config::RouteConfig {
             client_certificate: Some(VerifyMode::None),
             ..route("o", None, "/", MatchConditions::default())

@@ -74,7 +74,7 @@ impl Driven for Cubic {
     }
 
     fn flying(&self) -> u32 {
-        self.in_flight_bytes()
+        self.in_flight
     }
 }
 

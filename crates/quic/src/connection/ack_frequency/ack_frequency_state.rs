@@ -33,8 +33,8 @@ const FULL_PACKET_LEN: u32 = 1452;
 pub(crate) struct AckFrequencyState {
     support: AckFrequencySupport,
     /// A frame is to be sent.
-    wanted: bool,
-    slow_start: bool,
+    pub(crate) wanted: bool,
+    pub(crate) slow_start: bool,
     mode: AckFrequency,
     delivery: RequestDelivery,
     rule: ThresholdRule,
@@ -92,11 +92,6 @@ impl AckFrequencyState {
         if let AckFrequency::Fixed(threshold) = self.mode {
             self.request_threshold(threshold.into());
         }
-    }
-
-    /// Whether a frame is to be sent.
-    pub(crate) fn wants_frame(&self) -> bool {
-        self.wanted
     }
 
     /// Writes the frame into packet number `packet`, in place of the placeholder in the unencrypted `payload`. No
@@ -160,11 +155,6 @@ impl AckFrequencyState {
             .burst_limit()
             .map_or(window, |burst_limit| packets_within(window, burst_limit, self.round_trip));
         PathState { window, burst_limit, slow_start: self.slow_start, starved: self.moderation.is_starved() }
-    }
-
-    /// Sets whether the congestion window grows as in slow start.
-    pub(crate) fn set_slow_start(&mut self, slow_start: bool) {
-        self.slow_start = slow_start;
     }
 
     /// A packet with ACK frames arrived at `now`. `counts` includes the frames, which are the `first` of their batch or
@@ -301,23 +291,20 @@ mod tests {
     #[test]
     fn a_fixed_threshold_is_requested_once_and_again_if_lost() {
         let mut ack_frequency = ack_frequency(AckFrequency::Fixed(10));
-        assert!(!ack_frequency.wants_frame());
+        assert!(!ack_frequency.wanted);
         ack_frequency.begin_requests();
-        assert!(ack_frequency.wants_frame());
-        assert_eq!(
-            (sent(&mut ack_frequency, 7), ack_frequency.wants_frame(), in_flight(&ack_frequency)),
-            (9, false, Some(7))
-        );
+        assert!(ack_frequency.wanted);
+        assert_eq!((sent(&mut ack_frequency, 7), ack_frequency.wanted, in_flight(&ack_frequency)), (9, false, Some(7)));
         ack_frequency.on_lost_packet(6, true);
-        assert!(!ack_frequency.wants_frame());
+        assert!(!ack_frequency.wanted);
         ack_frequency.on_lost_packet(7, true);
-        assert!(ack_frequency.wants_frame());
+        assert!(ack_frequency.wanted);
         assert_eq!(sent(&mut ack_frequency, 9), 9);
         batch(&mut ack_frequency, Duration::ZERO, 1, 1, (9, 9));
         ack_frequency.on_lost_packet(9, true);
         // A busy worker changes nothing.
         (1..100).for_each(|n| batch(&mut ack_frequency, Duration::from_secs(n), n, 20, (40 * n, 40 * n)));
-        assert_eq!((ack_frequency.wants_frame(), in_flight(&ack_frequency)), (false, None));
+        assert_eq!((ack_frequency.wanted, in_flight(&ack_frequency)), (false, None));
         assert_eq!(in_force(&ack_frequency), [0, 0, 1, 0, 0]);
         let QuicMetrics { ack_frequency_sent, ack_frequency_acknowledged, ack_frequency_lost, .. } =
             &*ack_frequency.metrics;
@@ -328,7 +315,7 @@ mod tests {
     fn a_busy_worker_requests_fewer_acks_and_waits_for_acknowledgement() {
         let mut ack_frequency = ack_frequency(AckFrequency::Adaptive);
         ack_frequency.begin_requests();
-        assert!(!ack_frequency.wants_frame());
+        assert!(!ack_frequency.wanted);
         ack_frequency.on_recovery_metrics(
             0,
             Duration::from_millis(100),
@@ -339,13 +326,13 @@ mod tests {
         (1..=21).for_each(|n| busy(&mut ack_frequency, n));
         assert_eq!(sent(&mut ack_frequency, 1), 11);
         (22..50).for_each(|n| busy(&mut ack_frequency, n));
-        assert!(!ack_frequency.wants_frame(), "the client may not have it yet");
+        assert!(!ack_frequency.wanted, "the client may not have it yet");
         // This batch has the last acknowledgement at the old threshold.
         batch(&mut ack_frequency, Duration::from_millis(248), 50, 6, (1, 600));
         (51..71).for_each(|n| busy(&mut ack_frequency, n));
-        assert!(!ack_frequency.wants_frame(), "an epoch is a round trip");
+        assert!(!ack_frequency.wanted, "an epoch is a round trip");
         busy(&mut ack_frequency, 71);
-        assert_eq!((ack_frequency.wants_frame(), sent(&mut ack_frequency, 200)), (true, 31));
+        assert_eq!((ack_frequency.wanted, sent(&mut ack_frequency, 200)), (true, 31));
         assert_eq!(in_force(&ack_frequency), [0, 0, 0, 0, 1]);
     }
 
@@ -418,7 +405,7 @@ mod tests {
         assert!(!ack_frequency.write_frame(1, &mut payload));
         assert_eq!(payload, [0x1e, 0, 0, 0, 0]);
         ack_frequency.on_lost_packet(1, true);
-        assert_eq!((ack_frequency.wants_frame(), ack_frequency.metrics.ack_frequency_misplaced.get()), (false, 1));
+        assert_eq!((ack_frequency.wanted, ack_frequency.metrics.ack_frequency_misplaced.get()), (false, 1));
         assert_eq!(ack_frequency.metrics.ack_frequency_sent.get(), 0);
     }
 

@@ -99,9 +99,8 @@ impl SendQueue {
         if self.unsent.get() | self.held.get() | self.reserved.get() > 0 {
             return false;
         }
-        let unsent = self.short.short_unsent().saturating_add(length);
-        (unsent <= MIN_UNSENT_BYTES || unsent <= self.send_path().unsent_horizon())
-            && self.short.add_response(id, length)
+        let unsent = self.short.unsent.get().saturating_add(length);
+        (unsent <= MIN_UNSENT_BYTES || unsent <= self.send_path().max_unsent()) && self.short.add_response(id, length)
     }
 
     /// Bytes of `ready` that may be handed over on a stream that has handed over `sent` bytes, of which `outstanding`
@@ -131,7 +130,7 @@ impl SendQueue {
             return WriteAllowance::Bytes(bytes);
         }
         if self.held.get() == 0 {
-            let (horizon, free) = (path.unsent_horizon(), self.free_horizon());
+            let (horizon, free) = (path.max_unsent(), self.free_horizon());
             if free > 0 && free >= ready.min(horizon / 2) && self.may_stream_hand_over(id, state) {
                 return WriteAllowance::Bytes(free.min(ready));
             }
@@ -141,7 +140,7 @@ impl SendQueue {
         {
             let mut order = order.lock();
             order.wait_for_turn(id, ready, Instant::now);
-            self.held.set(order.waiting_streams() as u64);
+            self.held.set(order.waiting as u64);
         }
         self.grant_order_room(Some(state));
         match self.take_granted(state, ready) {
@@ -175,7 +174,7 @@ impl SendQueue {
         {
             let mut order = order.lock();
             order.stop_waiting(id);
-            self.held.set(order.waiting_streams() as u64);
+            self.held.set(order.waiting as u64);
         }
         let granted = stream.granted.take_value();
         self.reserved.subtract_saturating(granted);
@@ -193,7 +192,7 @@ impl SendQueue {
             let removed = {
                 let mut order = order.lock();
                 let removed = order.remove_stream(id);
-                self.held.set(order.waiting_streams() as u64);
+                self.held.set(order.waiting as u64);
                 removed
             };
             drop(removed);
@@ -234,12 +233,12 @@ impl SendQueue {
 
     /// Bytes of all streams that may still be handed over.
     fn free_horizon(&self) -> u64 {
-        self.send_path().unsent_horizon().saturating_sub(self.handed_over_bytes())
+        self.send_path().max_unsent().saturating_sub(self.handed_over_bytes())
     }
 
     /// Bytes of all streams that were handed over and not sent, or are reserved.
     fn handed_over_bytes(&self) -> u64 {
-        self.unsent.get() + self.short.short_unsent() + self.reserved.get()
+        self.unsent.get() + self.short.unsent.get() + self.reserved.get()
     }
 
     /// Whether further bytes of a stream would not overtake bytes of a stream before it.
@@ -273,11 +272,11 @@ impl SendQueue {
     fn grant_order_room(&self, own: Option<&Arc<StreamSendState>>) {
         let Some(order) = &self.order else { return };
         loop {
-            let horizon = self.send_path().unsent_horizon();
+            let horizon = self.send_path().max_unsent();
             let next = {
                 let mut order = order.lock();
                 let next = order.next_turn(self.free_horizon(), horizon, Instant::now);
-                self.held.set(order.waiting_streams() as u64);
+                self.held.set(order.waiting as u64);
                 next
             };
             match next {

@@ -14,7 +14,7 @@ pub(super) struct ShortResponses {
     /// Number of the oldest entry in use; equals `next` if none is.
     first: RelaxedCell,
     next: RelaxedCell,
-    unsent: RelaxedCell,
+    pub(super) unsent: RelaxedCell,
 }
 
 #[derive(Debug, Default)]
@@ -26,11 +26,6 @@ struct ShortResponse {
 }
 
 impl ShortResponses {
-    /// Bytes of all responses that were not sent to the end.
-    pub(super) fn short_unsent(&self) -> u64 {
-        self.unsent.get()
-    }
-
     /// Adds a response of `length` bytes of the stream `id`. False if there is no room.
     #[inline]
     pub(super) fn add_response(&self, id: u64, length: u64) -> bool {
@@ -148,7 +143,7 @@ mod tests {
                         prop_assert_eq!(responses.remove_short_response(id), expected.remove(&id).unwrap_or_default());
                     }
                 }
-                prop_assert_eq!(responses.short_unsent(), expected.values().sum::<u64>());
+                prop_assert_eq!(responses.unsent.get(), expected.values().sum::<u64>());
             }
         }
     }
@@ -162,6 +157,6 @@ mod tests {
                 assert!(responses.on_short_sent(4 * (id - 15), 1_000));
             }
         }
-        assert_eq!(responses.short_unsent(), 15_000);
+        assert_eq!(responses.unsent.get(), 15_000);
     }
 }

@@ -152,7 +152,7 @@ proptest! {
                 }
                 Action::Limit(next) => {
                     limit = next;
-                    pool.set_slot_limit(next);
+                    pool.limit = next;
                 }
                 _ => {}
             }
@@ -233,7 +233,7 @@ proptest! {
         let own = prefixes(&taker);
         // Connections of several sources have the same number here: any of these sources may be the largest.
         for number in given {
-            let mut called = slots.iter().filter(|(_, source)| source.source_connection() == number);
+            let mut called = slots.iter().filter(|(_, source)| source.connection == number);
             let is_giver = called.any(|(slot, giver)| {
                 let giver = prefixes(giver);
                 let parent = |branch: &str| branch.rsplit_once('/').map(|(parent, _)| parent.to_owned());

@@ -65,7 +65,7 @@ fn exported(protocol: Protocol, serve: impl FnOnce(&RequestRecord)) -> Vec<Span>
     let spans = Rc::new(RefCell::new(Vec::new()));
     let records = RequestRecorder::default().with_tracer(All { spans: Rc::clone(&spans) });
     let recording = records.begin_record(|| client(protocol, ([192, 0, 2, 1], 4711).into()));
-    serve(recording.shared_record());
+    serve(&recording.0);
     drop(recording);
     let traces = Traces { attributes: vec![("a".into(), "b".into())], ..Traces::default() };
     let (begin, end) = ExportEnvelope::new(&traces).wrap_spans(spans.borrow().len(), false);

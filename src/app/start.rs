@@ -352,12 +352,12 @@ impl BoundStart<'_> {
             reload: options.reload.take(),
             token: self.token.take(),
             names: config.admin.names.clone(),
-            hooks: Some(admin_hooks::build_admin_hooks(in_force, &self.addresses.udp)),
-            clients: Some(Arc::new(WorkerClientControl::new(
+            hooks: admin_hooks::build_admin_hooks(in_force, &self.addresses.udp),
+            clients: Arc::new(WorkerClientControl::new(
                 mem::take(&mut self.requests),
                 Arc::clone(metrics),
                 Arc::clone(&in_force.denial),
-            ))),
+            )),
         }
     }
 }

@@ -347,13 +347,12 @@ impl ActiveState {
         let files = store.file_certificates().len();
         let validity = |(n, one): (usize, &LoadedCertificate)| {
             // Certificates of ACME have no position in the file.
-            let names = one.certificate_names().dns.first().cloned();
-            let issued =
-                || names.or_else(|| one.certificate_names().ip.first().map(ToString::to_string)).unwrap_or_default();
+            let names = one.names.dns.first().cloned();
+            let issued = || names.or_else(|| one.names.ip.first().map(ToString::to_string)).unwrap_or_default();
             let name = if n < files { format!("certificates[{n}]") } else { issued() };
             CertificateValidity { name, from: unix_seconds(one.not_before()), until: unix_seconds(one.not_after()) }
         };
-        let validities: Vec<_> = store.all_certificates().iter().enumerate().map(validity).collect();
+        let validities: Vec<_> = store.all.iter().enumerate().map(validity).collect();
         control.certificates_expire_at.set(validities.iter().map(|one| one.until).min().unwrap_or_default());
         control.certificates.set_validities(validities);
     }
@@ -389,8 +388,9 @@ fn renewed_certificates(
     let same_files = (&now.client_certificates.ca, &now.client_certificates.crl)
         == (&next.client_certificates.ca, &next.client_certificates.crl);
     let believed = old
-        .client_authorities()
-        .zip(new.client_authorities())
+        .authorities
+        .as_ref()
+        .zip(new.authorities.as_ref())
         .filter(|(old, new)| same_files && !old.has_same_files(new));
     let authorities = believed.map(|(_, new)| ConfigChange {
         key: "client_certificates.ca".into(),

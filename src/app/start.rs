@@ -408,7 +408,7 @@ impl ListenAddresses {
             443 => format!("https://{host}/"),
             port => format!("https://{host}:{port}/"),
         };
-        let names = certificates.all_certificates().iter().flat_map(|one| one.certificate_names().dns.iter().cloned());
+        let names = certificates.all.iter().flat_map(|one| one.names.dns.iter().cloned());
         let obtained = config.acme.iter().flat_map(|table| &table.hosts).map(ToString::to_string);
         let mut hosts: Vec<String> = Vec::new();
         for name in names.chain(obtained).filter(|name| !name.contains('*')) {

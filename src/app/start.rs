@@ -9,7 +9,7 @@ use super::{
     config_files,
     descriptors::{MAX_SOCKET_CONNECTIONS, SharedDescriptors},
     draining::OldestClient,
-    handover::{HandoverPath, InheritedState, Predecessor, take_over},
+    handover::{HandoverPath, HandoverServer, InheritedState, take_over},
     log_limits,
     mailbox::{Mailbox, WorkerRequestSender},
     memory_watch,
@@ -65,9 +65,6 @@ pub(super) struct PreparedStart<'c> {
     beginning: InheritedState,
     /// Number of workers.
     count: usize,
-    resolver: Arc<CertificateResolver>,
-    metrics: Arc<ProcessMetrics>,
-    access: Arc<AccessLogger>,
     in_force: ActiveState,
     tls: ServerTls,
     tcp_tls: TcpTls,
@@ -105,14 +102,14 @@ impl<'c> PreparedStart<'c> {
             resolver: Arc::clone(&resolver),
             issued,
             acme,
-            access: Arc::clone(&access),
+            access,
             traces: Tracing::start_exporter(
                 config,
                 collector,
                 Arc::clone(&metrics.traces),
                 Arc::clone(&metrics.exemplars),
             ),
-            metrics: Arc::clone(&metrics),
+            metrics,
         };
         let in_force = ActiveState::new(config, parts, &mut beginning);
         let routing = Arc::clone(&in_force.routing);
@@ -122,7 +119,7 @@ impl<'c> PreparedStart<'c> {
         let asking = CertificateRequester::new(Arc::clone(&resolver), options.key_log, policy)?;
         let tls = ServerTls::new(tls::server_config(Arc::clone(&resolver), options.key_log, tickets)?);
         let tls = tls.with_certificate_requests(asking).with_address_resolver(Arc::clone(&resolver));
-        Ok(Self { config, options, beginning, count, resolver, metrics, access, in_force, tls, tcp_tls })
+        Ok(Self { config, options, beginning, count, in_force, tls, tcp_tls })
     }
 
     /// Binds every address that is not inherited.
@@ -134,7 +131,7 @@ impl<'c> PreparedStart<'c> {
         let https = tcp.first().or(sockets.addresses.first()).map_or(0, SocketAddr::port);
         let https = self.config.listen.advertised_port.map_or(https, NonZeroU16::get);
         let token = config_files::read_token(self.config)?;
-        let predecessor = self.beginning.predecessor.as_ref().map(Predecessor::process_id);
+        let predecessor = self.beginning.predecessor.as_ref().map(|predecessor| predecessor.process);
         let default = &self.options.admin_socket;
         let socket = BoundAdminSocket::bind_configured(&self.config.admin.socket, default, predecessor).await?;
         let admin = admin_servers(&mut sockets, self.in_force.shared.plan_for(self.config).admin_connections)?;
@@ -193,11 +190,10 @@ impl BoundStart<'_> {
         }
         let state = Arc::new(self.admin_state());
         let Self { prepared, sockets, socket, addresses, admin, lifecycle, heartbeats, oldest, gauge, .. } = self;
-        let PreparedStart { config, options, mut beginning, count, metrics, access, in_force, .. } = prepared;
-        let server = beginning.handover_server(sockets, config, &metrics)?;
+        let PreparedStart { config, options, mut beginning, count, in_force, .. } = prepared;
+        let metrics = Arc::clone(&in_force.metrics);
+        let server = HandoverServer::new(&mut beginning, sockets, config, in_force.clone())?;
         let mut predecessor = beginning.predecessor;
-        let server = server.with_routing(Arc::clone(&in_force.routing), Arc::clone(&in_force.http3));
-        let server = server.with_denied(Arc::clone(&in_force.denial.list));
         let admin_path = socket.as_ref().map(|socket| socket.socket_path().to_owned());
         let published = async |socket: Option<BoundAdminSocket>| match socket {
             Some(socket) => socket.publish_path().await,
@@ -270,8 +266,8 @@ impl BoundStart<'_> {
             handover_socket,
             metrics,
             lifecycle,
+            access_log: Arc::clone(&in_force.access),
             in_force,
-            access_log: access,
             workers,
             oldest,
             handover,
@@ -286,10 +282,9 @@ impl BoundStart<'_> {
         let Self { prepared, sockets, addresses, lifecycle, heartbeats, oldest, requests, gauge, flows, .. } = self;
         let (asking, mailbox) = Mailbox::new();
         requests.push(asking);
-        let PreparedStart { config, beginning, count, resolver, metrics, access, in_force, tls, tcp_tls, .. } =
-            prepared;
+        let PreparedStart { config, beginning, count, in_force, tls, tcp_tls, .. } = prepared;
         let (Some(counters), Some(heartbeat), Some(oldest)) =
-            (metrics.worker_metrics().get(index), heartbeats.get(index), oldest.get(index))
+            (in_force.metrics.worker_metrics().get(index), heartbeats.get(index), oldest.get(index))
         else {
             return Ok(None);
         };
@@ -302,7 +297,7 @@ impl BoundStart<'_> {
             https: addresses.https,
         };
         Ok(Some(worker::WorkerParts {
-            access: access.worker_access_log(Arc::clone(&counters.access_log)),
+            access: in_force.access.worker_access_log(Arc::clone(&counters.access_log)),
             traces: in_force.traces.worker_spans(Arc::clone(&counters.traces)),
             index: WorkerIndex(u8::try_from(index).unwrap_or(u8::MAX)),
             sockets: sockets.next_worker_sockets(),
@@ -324,7 +319,7 @@ impl BoundStart<'_> {
             },
             metrics: counters.clone(),
             tcp,
-            resolver: Arc::clone(resolver),
+            resolver: Arc::clone(&in_force.resolver),
             answers: Arc::clone(&in_force.acme.answers),
             routing: Arc::clone(&in_force.routing),
             heartbeat: Arc::clone(heartbeat),
@@ -338,7 +333,8 @@ impl BoundStart<'_> {
 
     /// State that the admin listeners serve.
     fn admin_state(&mut self) -> admin::AdminState {
-        let PreparedStart { config, options, metrics, in_force, .. } = &mut self.prepared;
+        let PreparedStart { config, options, in_force, .. } = &mut self.prepared;
+        let metrics = &in_force.metrics;
         admin::AdminState {
             identity: options.identity.clone(),
             registry: metrics.registry(),

@@ -11,7 +11,7 @@ use super::{
     draining::OldestClient,
     handover::{HandoverPath, HandoverServer, InheritedState, take_over},
     log_limits,
-    mailbox::{Mailbox, WorkerRequestSender},
+    mailbox::{WorkerRequestSender, create_mailbox},
     memory_watch,
     metrics::ProcessMetrics,
     reload::ActiveStateParts,
@@ -20,7 +20,7 @@ use super::{
     sockets::ProcessSockets,
     start_error::StartError,
     start_options::StartOptions,
-    worker::{self, Worker},
+    worker,
 };
 use litequic_admin as admin;
 use litequic_base::lifecycle::{Lifecycle, ProcessPhase};
@@ -32,6 +32,7 @@ use litequic_resources::{memory::MemoryGauge, receive::ReceiveBudget};
 use litequic_telemetry::{Heartbeat, access_log::AccessLogger, traces::Tracing};
 use litequic_tls::{self as tls, CertificateRequester, CertificateResolver, CertificateStore, ServerTls, TcpTls};
 use std::{
+    collections::BTreeSet,
     io, mem,
     net::{SocketAddr, TcpListener},
     num::NonZeroU16,
@@ -182,11 +183,12 @@ impl BoundStart<'_> {
         wrap: impl Fn(Proxy) -> H + Clone + Send + 'static,
     ) -> Result<RunningProcess, StartError> {
         let (report, reports) = mpsc::unbounded_channel();
-        let mut workers = Vec::with_capacity(self.prepared.count);
+        let mut workers = BTreeSet::new();
         for index in 0..self.prepared.count {
             let failed = |error: io::Error| StartError::Worker { index, reason: error.to_string() };
             let Some(parts) = self.worker_parts(index).map_err(failed)? else { break };
-            workers.push(Worker::start_thread(parts, wrap.clone(), report.clone()).await?);
+            worker::start_worker(parts, wrap.clone(), report.clone()).await?;
+            workers.insert(index);
         }
         let state = Arc::new(self.admin_state());
         let Self { prepared, sockets, socket, addresses, admin, lifecycle, heartbeats, oldest, gauge, .. } = self;
@@ -280,7 +282,7 @@ impl BoundStart<'_> {
     /// Inputs of worker `index`.
     fn worker_parts(&mut self, index: usize) -> io::Result<Option<worker::WorkerParts>> {
         let Self { prepared, sockets, addresses, lifecycle, heartbeats, oldest, requests, gauge, flows, .. } = self;
-        let (asking, mailbox) = Mailbox::new();
+        let (asking, mailbox) = create_mailbox();
         requests.push(asking);
         let PreparedStart { config, beginning, count, in_force, tls, tcp_tls, .. } = prepared;
         let (Some(counters), Some(heartbeat), Some(oldest)) =

@@ -116,7 +116,7 @@ fn mechanism_status(in_force: &ActiveState) -> Vec<MechanismStatus> {
     admin::mechanism_rows(&in_force.config.load().litequic, &work)
 }
 
-fn maintenance_status(one: &ActiveMaintenance) -> MaintenanceStatus {
+pub(super) fn maintenance_status(one: &ActiveMaintenance) -> MaintenanceStatus {
     let target = match &one.target {
         MaintenanceTarget::All => None,
         MaintenanceTarget::Route(what) => Some(what.to_string()),

@@ -196,7 +196,7 @@ impl BoundStart<'_> {
         let metrics = Arc::clone(&in_force.metrics);
         let server = HandoverServer::new(&mut beginning, sockets, config, in_force.clone())?;
         let mut predecessor = beginning.predecessor;
-        let admin_path = socket.as_ref().map(|socket| socket.socket_path().to_owned());
+        let admin_path = socket.as_ref().map(|socket| socket.path.clone());
         let published = async |socket: Option<BoundAdminSocket>| match socket {
             Some(socket) => socket.publish_path().await,
             None => Ok(None),
@@ -459,7 +459,7 @@ fn serve_admin_socket(
     tasks: &mut JoinSet<()>,
 ) -> Option<PathBuf> {
     let limits = admin::AdminLimits { connections: MAX_SOCKET_CONNECTIONS, ..admin::AdminLimits::default() };
-    let (listener, path, name) = socket.into_parts();
+    let BoundAdminSocket { listener, path, name, .. } = socket;
     let server = match admin::AdminServer::from_unix_listener(listener, limits) {
         Ok(server) => server,
         Err(error) => {

@@ -61,8 +61,8 @@ pub(super) fn tables_to_obtain(config: &Config, files: &CertificateStore) -> Vec
 pub(super) fn has_file_certificate(host: &AcmeHost, files: &CertificateStore) -> bool {
     let name = host.to_string();
     files.file_certificates().iter().any(|certificate| match host {
-        AcmeHost::Address(address) => certificate.certificate_names().ip.contains(address),
-        AcmeHost::Name(_) | AcmeHost::Wildcard(_) => certificate.certificate_names().dns.contains(&name),
+        AcmeHost::Address(address) => certificate.names.ip.contains(address),
+        AcmeHost::Name(_) | AcmeHost::Wildcard(_) => certificate.names.dns.contains(&name),
     })
 }
 
@@ -73,8 +73,8 @@ pub(super) fn parse_issued_certificate(host: &AcmeHost, pem: &str) -> Result<Loa
     let certificate =
         LoadedCertificate::from_pem(pem.as_bytes(), pem.as_bytes(), &files).map_err(|error| error.to_string())?;
     let covers = match host {
-        AcmeHost::Wildcard(_) => certificate.certificate_names().dns.contains(&host.to_string()),
-        AcmeHost::Name(_) | AcmeHost::Address(_) => certificate.certificate_names().includes_host(&host.to_string()),
+        AcmeHost::Wildcard(_) => certificate.names.dns.contains(&host.to_string()),
+        AcmeHost::Name(_) | AcmeHost::Address(_) => certificate.names.includes_host(&host.to_string()),
     };
     if covers { Ok(certificate) } else { Err(format!("the certificate does not have the name {host}")) }
 }
@@ -124,10 +124,8 @@ mod tests {
                 .into(),
         );
         let store = issued.compose_store(&files, &config);
-        assert_eq!((store.file_certificates().len(), store.all_certificates().len()), (1, 2));
-        let served = |name: &str| {
-            store.choose_certificate(Some(name), LOCAL, ALL).map(|one| one.certificate_names().dns[0].clone())
-        };
+        assert_eq!((store.file_certificates().len(), store.all.len()), (1, 2));
+        let served = |name: &str| store.choose_certificate(Some(name), LOCAL, ALL).map(|one| one.names.dns[0].clone());
         for (name, expected) in [
             ("file.test", Some("file.test")),
             ("issued.test", Some("issued.test")),

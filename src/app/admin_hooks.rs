@@ -116,7 +116,7 @@ fn mechanism_status(in_force: &ActiveState) -> Vec<MechanismStatus> {
     admin::mechanism_rows(&in_force.config.load().litequic, &work)
 }
 
-fn maintenance_status(one: &ActiveMaintenance) -> MaintenanceStatus {
+pub(super) fn maintenance_status(one: &ActiveMaintenance) -> MaintenanceStatus {
     let target = match &one.target {
         MaintenanceTarget::All => None,
         MaintenanceTarget::Route(what) => Some(what.to_string()),
@@ -126,19 +126,19 @@ fn maintenance_status(one: &ActiveMaintenance) -> MaintenanceStatus {
 
 fn certificate_status(store: &CertificateStore) -> Vec<CertificateStatus> {
     let one = |certificate: &litequic_tls::LoadedCertificate| {
-        let names = certificate.certificate_names();
+        let names = &certificate.names;
         let names = names.dns.iter().cloned().chain(names.ip.iter().map(ToString::to_string));
-        let warnings = certificate.chain_warnings(SystemTime::now()).map(|warning| warning.to_string());
+        let warnings = certificate.chain_warnings(SystemTime::now());
         CertificateStatus {
             names: names.collect(),
-            algorithm: Some(certificate.key_algorithm().to_string()),
+            algorithm: Some(certificate.algorithm.to_string()),
             valid_from: Some(unix_seconds(certificate.not_before())),
             renew_by: Some(unix_seconds(certificate.renew_by())),
             expires: Some(unix_seconds(certificate.not_after())),
             warnings: warnings.collect(),
         }
     };
-    store.all_certificates().iter().map(one).collect()
+    store.all.iter().map(one).collect()
 }
 
 /// Status of ACME hosts; `None` without `[[acme]]`.

@@ -24,9 +24,11 @@ const LOCK_RETRY_DELAY: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]
 pub(super) struct BoundAdminSocket {
-    listener: UnixListener,
-    name: SocketName,
-    path: PathBuf,
+    pub(super) listener: UnixListener,
+    /// Name of the socket, whose drop removes the file.
+    pub(super) name: SocketName,
+    /// Path that the socket has, or gets when it is published.
+    pub(super) path: PathBuf,
     /// Path that is used if another process has published its socket at `path` by then.
     further: Option<PathBuf>,
     /// Whether the configuration names the path.
@@ -138,16 +140,6 @@ impl BoundAdminSocket {
         }
         self.name.rename_to(&self.path)
     }
-
-    /// Path that the socket has, or gets when it is published.
-    pub(super) fn socket_path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Splits the socket into its listener, its path, and the name, whose drop removes the file.
-    pub(super) fn into_parts(self) -> (UnixListener, PathBuf, SocketName) {
-        (self.listener, self.path, self.name)
-    }
 }
 
 /// Locks `folder` until the file is dropped (flock(2)). `None` if locking fails: this user may not read the folder, its
@@ -245,7 +237,7 @@ mod tests {
         drop(before);
         assert!(path.exists());
         // This process ends without removing its file.
-        let (listener, _, mut name) = after.into_parts();
+        let BoundAdminSocket { listener, mut name, .. } = after;
         name.disown_file();
         drop((listener, name));
         assert!(path.exists() && bound(None).await.unwrap().is_some());

@@ -27,12 +27,12 @@ pub(super) fn read_collector_tls(config: &Config) -> Result<Option<CollectorTls>
     let files = OriginTlsFiles::load_tls_files(&table, &SystemRoots::default());
     let files = files
         .map_err(|faults| faults.iter().map(|fault| (TRACES_CA_KEY.into(), fault.to_string())).collect::<Vec<_>>())?;
-    let mut config = (**files.verifying_config()).clone();
+    let mut config = (*files.config).clone();
     config.alpn_protocols = match endpoint.protocol {
         TraceProtocol::Http => vec![b"http/1.1".to_vec()],
         TraceProtocol::Grpc => vec![b"h2".to_vec()],
     };
-    Ok(Some(CollectorTls { config: Arc::new(config), digest: files.config_digest() }))
+    Ok(Some(CollectorTls { config: Arc::new(config), digest: files.digest }))
 }
 
 /// Reads TLS to the collector, and adds each fault to `findings`; `None` if there is a fault. Blocks on the file

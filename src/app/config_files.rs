@@ -135,8 +135,8 @@ fn load_certificates(config: &Config, findings: &mut FaultCollector) -> Option<C
                 served.push(certificate);
             }
             Err(errors) => {
-                for error in errors.0.iter().filter(|error| !error.faulty_file().as_os_str().is_empty()) {
-                    let key = if error.faulty_file() == files.key { "key" } else { "cert" };
+                for error in errors.0.iter().filter(|error| !error.file.as_os_str().is_empty()) {
+                    let key = if error.file == files.key { "key" } else { "cert" };
                     findings.add_fault(&format!("certificates[{n}].{key}"), error);
                 }
             }
@@ -166,13 +166,13 @@ fn load_certificates(config: &Config, findings: &mut FaultCollector) -> Option<C
 
 /// The key of `[client_certificates]` whose file is at fault.
 fn client_certificates_key(config: &Config, error: &CertificateError) -> &'static str {
-    let is_crl = config.client_certificates.crl.as_deref() == Some(error.faulty_file());
+    let is_crl = config.client_certificates.crl.as_ref() == Some(&error.file);
     if is_crl { "client_certificates.crl" } else { "client_certificates.ca" }
 }
 
 /// Warns of certificates that no client gets.
 fn warn_unserved(store: &CertificateStore, findings: &mut FaultCollector) {
-    for UnservedCertificate { position: place, instead } in store.unserved_certificates() {
+    for UnservedCertificate { position: place, instead } in &store.unserved {
         let instead: Vec<_> = instead.iter().map(|place| format!("certificates[{place}]")).collect();
         let reason = match &instead[..] {
             [] => "the certificate has no name".into(),

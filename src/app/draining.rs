@@ -13,18 +13,7 @@ pub(super) const REPORT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Oldest client of a worker, with the time of its connection: written by the worker while it drains, read by the
 /// control thread.
-#[derive(Debug, Default)]
-pub(super) struct OldestClient(Mutex<Option<(SocketAddr, Instant)>>);
-
-impl OldestClient {
-    pub(super) fn set_oldest(&self, oldest: Option<(SocketAddr, Instant)>) {
-        *self.0.lock() = oldest;
-    }
-
-    fn current_oldest(&self) -> Option<(SocketAddr, Instant)> {
-        *self.0.lock()
-    }
-}
+pub(super) type OldestClient = Mutex<Option<(SocketAddr, Instant)>>;
 
 /// Logs the open connections, requests and tunnels of all workers, the oldest of their clients, and the remaining time.
 pub(super) fn log_drain_progress(metrics: &ProcessMetrics, oldest: &[Arc<OldestClient>], left: Duration) {
@@ -32,7 +21,7 @@ pub(super) fn log_drain_progress(metrics: &ProcessMetrics, oldest: &[Arc<OldestC
         metrics.sum_over_workers(|worker| worker.http3.connections_open.get() + worker.tcp.tcp_connections_open.get());
     let requests = metrics.sum_over_workers(|worker| worker.shared.requests_open.get());
     let tunnels = metrics.sum_over_workers(|worker| worker.proxy.tunnels_open.get());
-    let oldest = oldest.iter().filter_map(|worker| worker.current_oldest()).min_by_key(|(_, since)| *since);
+    let oldest = oldest.iter().filter_map(|worker| *worker.lock()).min_by_key(|(_, since)| *since);
     let oldest_client = oldest.map(|(client, _)| tracing::field::display(client));
     let connected_for = oldest.map(|(_, since)| since.elapsed().as_secs());
     tracing::info!(

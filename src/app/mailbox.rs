@@ -50,55 +50,51 @@ pub(super) enum WorkerRequest {
 pub(super) type WorkerRequestSender = mpsc::Sender<WorkerRequest>;
 
 /// Receiver of the questions to one worker.
-#[derive(Debug)]
-pub(super) struct Mailbox(mpsc::Receiver<WorkerRequest>);
+pub(super) type Mailbox = mpsc::Receiver<WorkerRequest>;
 
-impl Mailbox {
-    /// Creates the queue of a worker: its sender and its receiver.
-    pub(super) fn new() -> (WorkerRequestSender, Self) {
-        let (requests, received) = mpsc::channel(MAX_QUEUED);
-        (requests, Self(received))
-    }
+/// Creates the queue of a worker: its sender and its receiver.
+pub(super) fn create_mailbox() -> (WorkerRequestSender, Mailbox) {
+    mpsc::channel(MAX_QUEUED)
+}
 
-    /// Answers questions about the connections of `accounts`, all of `worker`, and of `endpoints`, those over QUIC.
-    /// Does not end.
-    pub(super) async fn serve_requests(
-        mut self,
-        worker: usize,
-        accounts: Rc<ConnectionRegistry>,
-        endpoints: Vec<Arc<EndpointState>>,
-    ) {
-        while let Some(request) = self.0.recv().await {
-            match request {
-                WorkerRequest::List { query, answer } => {
-                    // An error means that the control thread no longer waits.
-                    let _ = answer.send(accounts.list_connections(worker, query, Instant::now).await);
-                }
-                WorkerRequest::Close { selection, at_once, answer } => {
-                    let _ = answer.send(accounts.close_connections(worker, selection, at_once).await);
-                }
-                WorkerRequest::Log { order, answer } => {
-                    if order.next {
-                        endpoints.iter().for_each(|endpoint| endpoint.log_next_connection(&order, worker));
-                    } else {
-                        let log = |open: &dyn OpenConnection| {
-                            if let Some(connection) = open.quic_handle().filter(|_| !order.is_used_up()) {
-                                quic::log_open_connection(connection, &order, worker);
-                            }
-                        };
-                        accounts.visit_selected(worker, order.client_selection(), log).await;
-                    }
-                    let _ = answer.send(());
-                }
-                WorkerRequest::DropLogs { answer } => {
-                    endpoints.iter().for_each(|endpoint| endpoint.drop_ended_logs());
-                    let _ = answer.send(());
-                }
+/// Answers questions about the connections of `accounts`, all of `worker`, and of `endpoints`, those over QUIC.
+/// Does not end.
+pub(super) async fn serve_requests(
+    mut mailbox: Mailbox,
+    worker: usize,
+    accounts: Rc<ConnectionRegistry>,
+    endpoints: Vec<Arc<EndpointState>>,
+) {
+    while let Some(request) = mailbox.recv().await {
+        match request {
+            WorkerRequest::List { query, answer } => {
+                // An error means that the control thread no longer waits.
+                let _ = answer.send(accounts.list_connections(worker, query, Instant::now).await);
             }
-            yield_now().await;
+            WorkerRequest::Close { selection, at_once, answer } => {
+                let _ = answer.send(accounts.close_connections(worker, selection, at_once).await);
+            }
+            WorkerRequest::Log { order, answer } => {
+                if order.next {
+                    endpoints.iter().for_each(|endpoint| endpoint.log_next_connection(&order, worker));
+                } else {
+                    let log = |open: &dyn OpenConnection| {
+                        if let Some(connection) = open.quic_handle().filter(|_| !order.is_used_up()) {
+                            quic::log_open_connection(connection, &order, worker);
+                        }
+                    };
+                    accounts.visit_selected(worker, order.client_selection(), log).await;
+                }
+                let _ = answer.send(());
+            }
+            WorkerRequest::DropLogs { answer } => {
+                endpoints.iter().for_each(|endpoint| endpoint.drop_ended_logs());
+                let _ = answer.send(());
+            }
         }
-        std::future::pending::<()>().await;
+        yield_now().await;
     }
+    std::future::pending::<()>().await;
 }
 
 #[cfg(test)]
@@ -166,7 +162,7 @@ mod tests {
                 (account, connection)
             })
             .collect();
-        let (requests, mailbox) = Mailbox::new();
+        let (requests, mailbox) = create_mailbox();
         let (answer, mut answered) = oneshot::channel();
         assert!(requests.send(request(answer)).await.is_ok());
         let (mut before, mut most) = (Work::default(), Work::default());
@@ -183,7 +179,7 @@ mod tests {
             }
         };
         let local = LocalSet::new();
-        local.spawn_local(mailbox.serve_requests(3, Rc::clone(&accounts), Vec::new()));
+        local.spawn_local(serve_requests(mailbox, 3, Rc::clone(&accounts), Vec::new()));
         let answer = local.run_until(other).await;
         drop(open);
         (answer, before, most)

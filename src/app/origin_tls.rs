@@ -63,12 +63,7 @@ fn read_one_origin(
 /// Converts the files of an origin to the configuration that workers use.
 fn compile_origin_tls(origin: &config::OriginConfig, tls: &tls::OriginTlsFiles) -> Arc<proxy::TlsToOrigin> {
     let name = origin.tls.as_ref().and_then(|table| ServerName::try_from(table.name.clone()?).ok());
-    Arc::new(proxy::TlsToOrigin::new(
-        Arc::clone(tls.verifying_config()),
-        tls.config_digest(),
-        name,
-        tls::take_rejection_reason,
-    ))
+    Arc::new(proxy::TlsToOrigin::new(Arc::clone(&tls.config), tls.digest, name, tls::take_rejection_reason))
 }
 
 /// Reads TLS to all origins, and adds each fault and warning to `findings`; `None` if there is a fault. Blocks on the

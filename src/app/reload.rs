@@ -8,6 +8,7 @@
 use super::{
     acme_certificates::{IssuedCertificates, SharedAcme as Acme},
     active_state::ActiveState,
+    admin_hooks::maintenance_status,
     collector_tls,
     config_files::{self, LoadedConfig, reloadable_files},
     denial::Denial,
@@ -159,11 +160,7 @@ impl ActiveState {
             true => tracing::info!(route, retry_after = order.retry_after, routes, "maintenance switched on"),
             false => tracing::info!(route, routes, "maintenance switched off"),
         }
-        let line = |one: &ActiveMaintenance| {
-            let routes: String = one.routes.iter().map(|name| format!("  {name}\n")).collect();
-            format!("{} answers 503, Retry-After: {}\n{routes}", one.target_text(), one.retry_after)
-        };
-        if now.is_empty() { Ok("no route is in maintenance\n".into()) } else { Ok(now.iter().map(line).collect()) }
+        Ok(admin::format_maintenance(&now.iter().map(maintenance_status).collect::<Vec<_>>()))
     }
 
     /// Switches HTTP/3 on or off, until a reload changes `listen.http3`; returns the resulting state.
@@ -347,13 +344,12 @@ impl ActiveState {
         let files = store.file_certificates().len();
         let validity = |(n, one): (usize, &LoadedCertificate)| {
             // Certificates of ACME have no position in the file.
-            let names = one.certificate_names().dns.first().cloned();
-            let issued =
-                || names.or_else(|| one.certificate_names().ip.first().map(ToString::to_string)).unwrap_or_default();
+            let names = one.names.dns.first().cloned();
+            let issued = || names.or_else(|| one.names.ip.first().map(ToString::to_string)).unwrap_or_default();
             let name = if n < files { format!("certificates[{n}]") } else { issued() };
             CertificateValidity { name, from: unix_seconds(one.not_before()), until: unix_seconds(one.not_after()) }
         };
-        let validities: Vec<_> = store.all_certificates().iter().enumerate().map(validity).collect();
+        let validities: Vec<_> = store.all.iter().enumerate().map(validity).collect();
         control.certificates_expire_at.set(validities.iter().map(|one| one.until).min().unwrap_or_default());
         control.certificates.set_validities(validities);
     }
@@ -389,8 +385,9 @@ fn renewed_certificates(
     let same_files = (&now.client_certificates.ca, &now.client_certificates.crl)
         == (&next.client_certificates.ca, &next.client_certificates.crl);
     let believed = old
-        .client_authorities()
-        .zip(new.client_authorities())
+        .authorities
+        .as_ref()
+        .zip(new.authorities.as_ref())
         .filter(|(old, new)| same_files && !old.has_same_files(new));
     let authorities = believed.map(|(_, new)| ConfigChange {
         key: "client_certificates.ca".into(),
@@ -408,23 +405,17 @@ pub enum ConfigOrigin {
     Given(Box<Config>),
 }
 
-/// Loaded configuration with the content of its files, or the faults for which it is rejected.
-struct LoadOutcome {
-    outcome: Result<LoadedConfig, Vec<String>>,
-    /// All files that were or should have been read.
-    files: BTreeSet<PathBuf>,
-}
-
 impl ConfigOrigin {
-    /// Reads and checks the configuration and its files. Blocks on the file system.
-    fn load_with_files(&self) -> LoadOutcome {
+    /// Reads and checks the configuration and its files. Returns these, or the faults for which they are rejected, and
+    /// the paths of all files that were or should have been read. Blocks on the file system.
+    fn load_with_files(&self) -> (Result<LoadedConfig, Vec<String>>, BTreeSet<PathBuf>) {
         let (draft, mut files) = match self {
             Self::File(file) => (ParsedConfig::load_file(file), BTreeSet::from([file.clone()])),
             Self::Given(config) => (ParsedConfig::from_options((**config).clone()), BTreeSet::new()),
         };
         files.extend(draft.config.iter().flat_map(reloadable_files));
         let lines = |ConfigFaults(faults)| faults.iter().map(ToString::to_string).collect();
-        LoadOutcome { outcome: config_files::load_files(draft).map_err(lines), files }
+        (config_files::load_files(draft).map_err(lines), files)
     }
 }
 
@@ -474,23 +465,20 @@ impl Reloader {
             // Files are watched before they are read, so that no change is missed.
             let followed = self.files_to_watch(files.clone());
             self.watch_files(followed);
-            let outcome = match (trigger, self.change_policy()) {
-                (ReloadTrigger::Files, OnChange::None) => ReloadOutcome { answer: Ok(String::new()), files },
-                (ReloadTrigger::Files, OnChange::Certificates) => {
-                    ReloadOutcome { answer: Ok(self.renew_files(trigger).await), files }
-                }
+            let answer = match (trigger, self.change_policy()) {
+                (ReloadTrigger::Files, OnChange::None) => Ok(String::new()),
+                (ReloadTrigger::Files, OnChange::Certificates) => Ok(self.renew_files(trigger).await),
                 _ => {
                     self.notify_unless_handed_over(service::notify_reloading);
-                    let outcome = self.reload_config(trigger).await;
+                    let answer = self.reload_config(trigger, &mut files).await;
                     self.notify_unless_handed_over(service::notify_ready);
-                    outcome
+                    answer
                 }
             };
             if let Some(waiting) = waiting.take() {
                 // The client may have gone.
-                let _ = waiting.send(outcome.answer);
+                let _ = waiting.send(answer);
             }
-            files = outcome.files;
             if !self.files_to_watch(files.clone()).is_subset(&self.watched) {
                 trigger = ReloadTrigger::Files;
                 continue;
@@ -545,18 +533,16 @@ impl Reloader {
         self.warned = warned;
     }
 
-    async fn reload_config(&self, trigger: ReloadTrigger) -> ReloadOutcome {
+    /// Reloads, and returns the changes or every fault, as the answer to `POST /reload`. `files` become the files to
+    /// watch from now on.
+    async fn reload_config(&self, trigger: ReloadTrigger, files: &mut BTreeSet<PathBuf>) -> Result<String, String> {
         let source = self.source.clone();
-        let loaded = match spawn_blocking(move || source.load_with_files()).await {
-            Ok(loaded) => loaded,
-            Err(died) => {
-                let outcome = Err(vec![format!("reading the configuration failed: {died}")]);
-                LoadOutcome { outcome, files: self.watched.clone() }
-            }
-        };
-        let mut files = loaded.files;
+        let (loaded, read) = spawn_blocking(move || source.load_with_files()).await.unwrap_or_else(|died| {
+            (Err(vec![format!("reading the configuration failed: {died}")]), self.watched.clone())
+        });
+        *files = read;
         let control = &self.in_force.metrics.control;
-        let opened = match loaded.outcome {
+        let opened = match loaded {
             Ok(next) => match self.in_force.access.open_target(&next.config.access_log).await {
                 Ok(lines) => Ok((next, lines)),
                 Err(error) => Err(vec![error.to_string()]),
@@ -597,7 +583,7 @@ impl Reloader {
             }
         };
         files.extend(reloadable_files(&self.in_force.config.load()));
-        ReloadOutcome { answer, files }
+        answer
     }
 
     /// Renews the files of the configuration in force after the new one was rejected; returns a line for each change.
@@ -660,11 +646,4 @@ impl Reloader {
             _ => "nothing has changed\n".into(),
         }
     }
-}
-
-struct ReloadOutcome {
-    /// Answer to `POST /reload`: the changes, or every fault.
-    answer: Result<String, String>,
-    /// Files to watch from now on.
-    files: BTreeSet<PathBuf>,
 }

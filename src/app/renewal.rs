@@ -30,7 +30,7 @@ impl Renewal {
         let certificates = renew_certificates(config, store, &mut kept);
         let authorities = ClientAuthorities::load_authorities(&config.client_certificates).unwrap_or_else(|errors| {
             kept.push(errors.to_string());
-            store.client_authorities().cloned()
+            store.authorities.clone()
         });
         let certificates = certificates.with_authorities(authorities);
         let tls = origin_tls::renew_origin_tls(config, &routing.files.tls, &mut kept);

@@ -5,7 +5,7 @@ use super::draining::{self, OldestClient, REPORT_INTERVAL};
 use super::handover::HandoverListener;
 use super::metrics::ProcessMetrics;
 use super::service;
-use super::worker::{Worker, WorkerReport};
+use super::worker::WorkerReport;
 use litequic_base::lifecycle::{Lifecycle, ProcessPhase};
 use litequic_base::short_duration::format_short_duration;
 use litequic_config::Timeouts;
@@ -53,7 +53,8 @@ pub struct RunningProcess {
     pub(super) in_force: ActiveState,
     /// Access log, whose file can be reopened.
     pub access_log: Arc<AccessLogger>,
-    pub(super) workers: Vec<Worker>,
+    /// Indices of the workers that have not ended.
+    pub(super) workers: BTreeSet<usize>,
     /// Oldest client of each worker, by the worker's index.
     pub(super) oldest: Vec<Arc<OldestClient>>,
     /// Duplicates of every worker's sockets, never read: the kernel's program picks a socket by its position in the
@@ -84,8 +85,7 @@ impl RunningProcess {
             if self.workers.is_empty() {
                 break Ok(());
             }
-            let is_drained = self.workers.iter().all(|worker| drained.contains(&worker.worker_index()));
-            if is_drained && phase == ProcessPhase::Draining {
+            if self.workers.is_subset(&drained) && phase == ProcessPhase::Draining {
                 // No connection is cut off, so that no line about that is logged.
                 self.lifecycle.advance_phase(ProcessPhase::Stopping);
                 phase = ProcessPhase::Stopping;
@@ -108,18 +108,16 @@ impl RunningProcess {
             select! {
                 biased;
                 Some(report) = self.reports.recv() => {
-                    let ended = match report {
-                        WorkerReport::Drained(index) => {
-                            drained.insert(index);
-                            continue;
-                        }
-                        WorkerReport::Ended(ended) => ended,
-                    };
-                    // Workers may have seen a phase that this loop has not seen yet.
-                    if self.lifecycle.current_phase() < ProcessPhase::Draining || !ended.in_order {
-                        break Err(WorkerDied(ended.index));
+                    match report {
+                        WorkerReport::Drained(index) => _ = drained.insert(index),
+                        // Workers may have seen a phase that this loop has not seen yet.
+                        WorkerReport::Ended { index, in_order } => match self.lifecycle.current_phase() {
+                            ProcessPhase::Draining | ProcessPhase::Stopping if in_order => {
+                                self.workers.remove(&index);
+                            }
+                            _ => break Err(WorkerDied(index)),
+                        },
                     }
-                    self.workers.retain(|worker| worker.worker_index() != ended.index);
                 }
                 () = handed_over, if self.lifecycle.current_phase() < ProcessPhase::Leaving => {
                     self.lifecycle.advance_phase(ProcessPhase::Leaving);

@@ -9,9 +9,9 @@ use super::{
     config_files,
     descriptors::{MAX_SOCKET_CONNECTIONS, SharedDescriptors},
     draining::OldestClient,
-    handover::{HandoverPath, InheritedState, Predecessor, take_over},
+    handover::{HandoverPath, HandoverServer, InheritedState, take_over},
     log_limits,
-    mailbox::{Mailbox, WorkerRequestSender},
+    mailbox::{WorkerRequestSender, create_mailbox},
     memory_watch,
     metrics::ProcessMetrics,
     reload::ActiveStateParts,
@@ -20,7 +20,7 @@ use super::{
     sockets::ProcessSockets,
     start_error::StartError,
     start_options::StartOptions,
-    worker::{self, Worker},
+    worker,
 };
 use litequic_admin as admin;
 use litequic_base::lifecycle::{Lifecycle, ProcessPhase};
@@ -32,6 +32,7 @@ use litequic_resources::{memory::MemoryGauge, receive::ReceiveBudget};
 use litequic_telemetry::{Heartbeat, access_log::AccessLogger, traces::Tracing};
 use litequic_tls::{self as tls, CertificateRequester, CertificateResolver, CertificateStore, ServerTls, TcpTls};
 use std::{
+    collections::BTreeSet,
     io, mem,
     net::{SocketAddr, TcpListener},
     num::NonZeroU16,
@@ -65,9 +66,6 @@ pub(super) struct PreparedStart<'c> {
     beginning: InheritedState,
     /// Number of workers.
     count: usize,
-    resolver: Arc<CertificateResolver>,
-    metrics: Arc<ProcessMetrics>,
-    access: Arc<AccessLogger>,
     in_force: ActiveState,
     tls: ServerTls,
     tcp_tls: TcpTls,
@@ -105,14 +103,14 @@ impl<'c> PreparedStart<'c> {
             resolver: Arc::clone(&resolver),
             issued,
             acme,
-            access: Arc::clone(&access),
+            access,
             traces: Tracing::start_exporter(
                 config,
                 collector,
                 Arc::clone(&metrics.traces),
                 Arc::clone(&metrics.exemplars),
             ),
-            metrics: Arc::clone(&metrics),
+            metrics,
         };
         let in_force = ActiveState::new(config, parts, &mut beginning);
         let routing = Arc::clone(&in_force.routing);
@@ -122,7 +120,7 @@ impl<'c> PreparedStart<'c> {
         let asking = CertificateRequester::new(Arc::clone(&resolver), options.key_log, policy)?;
         let tls = ServerTls::new(tls::server_config(Arc::clone(&resolver), options.key_log, tickets)?);
         let tls = tls.with_certificate_requests(asking).with_address_resolver(Arc::clone(&resolver));
-        Ok(Self { config, options, beginning, count, resolver, metrics, access, in_force, tls, tcp_tls })
+        Ok(Self { config, options, beginning, count, in_force, tls, tcp_tls })
     }
 
     /// Binds every address that is not inherited.
@@ -134,7 +132,7 @@ impl<'c> PreparedStart<'c> {
         let https = tcp.first().or(sockets.addresses.first()).map_or(0, SocketAddr::port);
         let https = self.config.listen.advertised_port.map_or(https, NonZeroU16::get);
         let token = config_files::read_token(self.config)?;
-        let predecessor = self.beginning.predecessor.as_ref().map(Predecessor::process_id);
+        let predecessor = self.beginning.predecessor.as_ref().map(|predecessor| predecessor.process);
         let default = &self.options.admin_socket;
         let socket = BoundAdminSocket::bind_configured(&self.config.admin.socket, default, predecessor).await?;
         let admin = admin_servers(&mut sockets, self.in_force.shared.plan_for(self.config).admin_connections)?;
@@ -185,20 +183,20 @@ impl BoundStart<'_> {
         wrap: impl Fn(Proxy) -> H + Clone + Send + 'static,
     ) -> Result<RunningProcess, StartError> {
         let (report, reports) = mpsc::unbounded_channel();
-        let mut workers = Vec::with_capacity(self.prepared.count);
+        let mut workers = BTreeSet::new();
         for index in 0..self.prepared.count {
             let failed = |error: io::Error| StartError::Worker { index, reason: error.to_string() };
             let Some(parts) = self.worker_parts(index).map_err(failed)? else { break };
-            workers.push(Worker::start_thread(parts, wrap.clone(), report.clone()).await?);
+            worker::start_worker(parts, wrap.clone(), report.clone()).await?;
+            workers.insert(index);
         }
         let state = Arc::new(self.admin_state());
         let Self { prepared, sockets, socket, addresses, admin, lifecycle, heartbeats, oldest, gauge, .. } = self;
-        let PreparedStart { config, options, mut beginning, count, metrics, access, in_force, .. } = prepared;
-        let server = beginning.handover_server(sockets, config, &metrics)?;
+        let PreparedStart { config, options, mut beginning, count, in_force, .. } = prepared;
+        let metrics = Arc::clone(&in_force.metrics);
+        let server = HandoverServer::new(&mut beginning, sockets, config, in_force.clone())?;
         let mut predecessor = beginning.predecessor;
-        let server = server.with_routing(Arc::clone(&in_force.routing), Arc::clone(&in_force.http3));
-        let server = server.with_denied(Arc::clone(&in_force.denial.list));
-        let admin_path = socket.as_ref().map(|socket| socket.socket_path().to_owned());
+        let admin_path = socket.as_ref().map(|socket| socket.path.clone());
         let published = async |socket: Option<BoundAdminSocket>| match socket {
             Some(socket) => socket.publish_path().await,
             None => Ok(None),
@@ -270,8 +268,8 @@ impl BoundStart<'_> {
             handover_socket,
             metrics,
             lifecycle,
+            access_log: Arc::clone(&in_force.access),
             in_force,
-            access_log: access,
             workers,
             oldest,
             handover,
@@ -284,12 +282,11 @@ impl BoundStart<'_> {
     /// Inputs of worker `index`.
     fn worker_parts(&mut self, index: usize) -> io::Result<Option<worker::WorkerParts>> {
         let Self { prepared, sockets, addresses, lifecycle, heartbeats, oldest, requests, gauge, flows, .. } = self;
-        let (asking, mailbox) = Mailbox::new();
+        let (asking, mailbox) = create_mailbox();
         requests.push(asking);
-        let PreparedStart { config, beginning, count, resolver, metrics, access, in_force, tls, tcp_tls, .. } =
-            prepared;
+        let PreparedStart { config, beginning, count, in_force, tls, tcp_tls, .. } = prepared;
         let (Some(counters), Some(heartbeat), Some(oldest)) =
-            (metrics.worker_metrics().get(index), heartbeats.get(index), oldest.get(index))
+            (in_force.metrics.worker_metrics().get(index), heartbeats.get(index), oldest.get(index))
         else {
             return Ok(None);
         };
@@ -302,7 +299,7 @@ impl BoundStart<'_> {
             https: addresses.https,
         };
         Ok(Some(worker::WorkerParts {
-            access: access.worker_access_log(Arc::clone(&counters.access_log)),
+            access: in_force.access.worker_access_log(Arc::clone(&counters.access_log)),
             traces: in_force.traces.worker_spans(Arc::clone(&counters.traces)),
             index: WorkerIndex(u8::try_from(index).unwrap_or(u8::MAX)),
             sockets: sockets.next_worker_sockets(),
@@ -324,7 +321,7 @@ impl BoundStart<'_> {
             },
             metrics: counters.clone(),
             tcp,
-            resolver: Arc::clone(resolver),
+            resolver: Arc::clone(&in_force.resolver),
             answers: Arc::clone(&in_force.acme.answers),
             routing: Arc::clone(&in_force.routing),
             heartbeat: Arc::clone(heartbeat),
@@ -338,7 +335,8 @@ impl BoundStart<'_> {
 
     /// State that the admin listeners serve.
     fn admin_state(&mut self) -> admin::AdminState {
-        let PreparedStart { config, options, metrics, in_force, .. } = &mut self.prepared;
+        let PreparedStart { config, options, in_force, .. } = &mut self.prepared;
+        let metrics = &in_force.metrics;
         admin::AdminState {
             identity: options.identity.clone(),
             registry: metrics.registry(),
@@ -352,12 +350,12 @@ impl BoundStart<'_> {
             reload: options.reload.take(),
             token: self.token.take(),
             names: config.admin.names.clone(),
-            hooks: Some(admin_hooks::build_admin_hooks(in_force, &self.addresses.udp)),
-            clients: Some(Arc::new(WorkerClientControl::new(
+            hooks: admin_hooks::build_admin_hooks(in_force, &self.addresses.udp),
+            clients: Arc::new(WorkerClientControl::new(
                 mem::take(&mut self.requests),
                 Arc::clone(metrics),
                 Arc::clone(&in_force.denial),
-            ))),
+            )),
         }
     }
 }
@@ -408,7 +406,7 @@ impl ListenAddresses {
             443 => format!("https://{host}/"),
             port => format!("https://{host}:{port}/"),
         };
-        let names = certificates.all_certificates().iter().flat_map(|one| one.certificate_names().dns.iter().cloned());
+        let names = certificates.all.iter().flat_map(|one| one.names.dns.iter().cloned());
         let obtained = config.acme.iter().flat_map(|table| &table.hosts).map(ToString::to_string);
         let mut hosts: Vec<String> = Vec::new();
         for name in names.chain(obtained).filter(|name| !name.contains('*')) {
@@ -461,7 +459,7 @@ fn serve_admin_socket(
     tasks: &mut JoinSet<()>,
 ) -> Option<PathBuf> {
     let limits = admin::AdminLimits { connections: MAX_SOCKET_CONNECTIONS, ..admin::AdminLimits::default() };
-    let (listener, path, name) = socket.into_parts();
+    let BoundAdminSocket { listener, path, name, .. } = socket;
     let server = match admin::AdminServer::from_unix_listener(listener, limits) {
         Ok(server) => server,
         Err(error) => {

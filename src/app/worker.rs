@@ -2,7 +2,7 @@
 
 use super::draining::OldestClient;
 use super::idle_memory::{self, IdleTracker};
-use super::mailbox::Mailbox;
+use super::mailbox::{self, Mailbox};
 use super::metrics::{TurnMetrics, WorkerMetrics};
 use super::start_error::StartError;
 use arc_swap::ArcSwap;
@@ -100,63 +100,52 @@ pub(super) struct TcpParts {
 #[derive(Debug, PartialEq, Eq)]
 struct EndpointDied;
 
-pub(super) struct WorkerEnd {
-    pub(super) index: usize,
-    /// Whether the end was requested, and nothing panicked.
-    pub(super) in_order: bool,
-}
-
 /// Report of a worker to the control thread.
 pub(super) enum WorkerReport {
     /// The process drains, and worker `.0` serves no connection any more. It refuses new ones until the process stops.
     Drained(usize),
-    /// The worker has ended.
-    Ended(WorkerEnd),
+    /// Worker `index` has ended.
+    Ended {
+        index: usize,
+        /// Whether the end was requested, and nothing panicked.
+        in_order: bool,
+    },
 }
 
 /// Reports the end of a worker when it is dropped.
 struct EndReport {
-    ended: WorkerEnd,
+    index: usize,
+    in_order: bool,
     to: mpsc::UnboundedSender<WorkerReport>,
 }
 
 impl Drop for EndReport {
     fn drop(&mut self) {
-        let WorkerEnd { index, in_order } = self.ended;
         // An error means that the receiver is gone.
-        let _ = self.to.send(WorkerReport::Ended(WorkerEnd { index, in_order }));
+        let _ = self.to.send(WorkerReport::Ended { index: self.index, in_order: self.in_order });
     }
 }
 
-/// Thread of a worker, which ends by the lifecycle. It is not joined: its [`EndReport`] reports all there is to know.
-pub(super) struct Worker(usize);
-
-impl Worker {
-    /// Starts the thread and waits until its endpoints listen.
-    pub(super) async fn start_thread<H: Handler>(
-        parts: WorkerParts,
-        wrap: impl Fn(Proxy) -> H + Send + 'static,
-        reports: mpsc::UnboundedSender<WorkerReport>,
-    ) -> Result<Self, StartError> {
-        let index = usize::from(parts.index.0);
-        let failed = |reason: String| StartError::Worker { index, reason };
-        let (started, starting) = oneshot::channel();
-        thread::Builder::new()
-            .name(format!("worker-{index}"))
-            .spawn(move || {
-                let mut farewell = EndReport { ended: WorkerEnd { index, in_order: false }, to: reports };
-                farewell.ended.in_order = run_worker(parts, wrap, started, &farewell.to);
-            })
-            .map_err(|error| failed(error.to_string()))?;
-        match starting.await {
-            Ok(Ok(())) => Ok(Self(index)),
-            Ok(Err(reason)) => Err(failed(reason)),
-            Err(_) => Err(failed("the thread of the worker ended".into())),
-        }
-    }
-
-    pub(super) fn worker_index(&self) -> usize {
-        self.0
+/// Starts the thread of a worker, which ends by the lifecycle, and waits until its endpoints listen. The thread is not
+/// joined: its [`EndReport`] reports all there is to know.
+pub(super) async fn start_worker<H: Handler>(
+    parts: WorkerParts,
+    wrap: impl Fn(Proxy) -> H + Send + 'static,
+    reports: mpsc::UnboundedSender<WorkerReport>,
+) -> Result<(), StartError> {
+    let index = usize::from(parts.index.0);
+    let failed = |reason: String| StartError::Worker { index, reason };
+    let (started, starting) = oneshot::channel();
+    thread::Builder::new()
+        .name(format!("worker-{index}"))
+        .spawn(move || {
+            let mut farewell = EndReport { index, in_order: false, to: reports };
+            farewell.in_order = run_worker(parts, wrap, started, &farewell.to);
+        })
+        .map_err(|error| failed(error.to_string()))?;
+    match starting.await {
+        Ok(started) => started.map_err(failed),
+        Err(_) => Err(failed("the thread of the worker ended".into())),
     }
 }
 
@@ -277,7 +266,7 @@ async fn serve_endpoints<H: Handler>(
         oldest: &parts.oldest,
     };
     let index = usize::from(parts.index.0);
-    let questions = parts.mailbox.serve_requests(index, Rc::clone(&context.registry), logged);
+    let questions = mailbox::serve_requests(parts.mailbox, index, Rc::clone(&context.registry), logged);
     let drained = async {
         // No value is ever sent: this ends when all senders are dropped.
         while all_served.recv().await.is_some() {}
@@ -416,7 +405,7 @@ impl WorkerTick<'_> {
             receive.resize(pressure.worker_budget(limits.worker_receive_buffer, *workers));
             let drains = watch.watched_phase() >= ProcessPhase::Draining;
             if drains {
-                oldest.set_oldest(holders.oldest_client());
+                *oldest.lock() = holders.oldest_client();
             }
             // A worker that is never idle does not park, and so wakes the log here.
             log::wake_log_writer();

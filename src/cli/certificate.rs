@@ -63,8 +63,8 @@ fn write_files(names: &[String], out: &Path, file: &str) -> Result<String, FileF
     let issued = authority.issue_certificate(names.to_vec());
     let (cert, key, end) = issued.map_err(|error| (cert_path.clone(), io::Error::other(error)))?;
     for (path, text, mode) in [
-        (&authority_key_path, authority.key_pem(), KEY_MODE),
-        (&authority_path, authority.cert_pem(), CERTIFICATE_MODE),
+        (&authority_key_path, &*authority.key_pem, KEY_MODE),
+        (&authority_path, &*authority.cert_pem, CERTIFICATE_MODE),
         (&key_path, &key, KEY_MODE),
         (&cert_path, &cert, CERTIFICATE_MODE),
     ] {

@@ -38,7 +38,7 @@ pub fn check_config(path: &Path, verbose: bool) -> ExitCode {
     for line in acme::report_stored_state(&config.acme) {
         let _ = writeln!(io::stdout(), "{line}");
     }
-    let served = certificates.all_certificates().iter().flat_map(|certificate| &certificate.certificate_names().dns);
+    let served = certificates.all.iter().flat_map(|certificate| &certificate.names.dns);
     let obtained = config.acme.iter().flat_map(|table| &table.hosts);
     let obtained = obtained.filter(|host| !matches!(host, AcmeHost::Address(_))).map(ToString::to_string);
     let names: Vec<String> = served.cloned().chain(obtained).collect();

@@ -18,9 +18,7 @@ use clap::{ArgAction, Args, Subcommand};
 use exchange::{AdminAnswer, AdminClient};
 use failure::CtlFailure;
 use http::Method;
-use litequic_admin::{
-    self as admin, CloseOrder, DenyOrder, MaintenanceOrder, MaintenanceStatus, QlogOrder, Status, Token,
-};
+use litequic_admin::{self as admin, CloseOrder, DenyOrder, MaintenanceOrder, QlogOrder, Status, Token};
 use litequic_config::Network;
 use litequic_telemetry::clients::{DEFAULT_LIMIT, ListOrder, ListQuery, MAX_LIMIT, Selection, Selector};
 use rustix::termios::tcgetwinsize;
@@ -378,7 +376,9 @@ async fn run_command(client: &AdminClient, command: CtlCommand, request: &CtlReq
             let order = QlogOrder::from_qlog_query(order).map_err(|why| CtlFailure { exit: Exit::Usage, why })?;
             return Ok(qlog::record_logs(client, &order, out).await);
         }
-        CtlCommand::Maintenance { state: None, .. } => render_maintenance(&client.fetch_json(request).await?),
+        CtlCommand::Maintenance { state: None, .. } => {
+            admin::format_maintenance(&client.fetch_json::<Status>(request).await?.maintenance)
+        }
         // The JSON is printed unchanged: a younger litequic may have more members.
         CtlCommand::Certificates { json: JsonOption { json: true }, action: None } => {
             format!("{:#}\n", client.fetch_json::<AcmeJson>(request).await?.acme)
@@ -401,17 +401,6 @@ async fn run_command(client: &AdminClient, command: CtlCommand, request: &CtlReq
         }
     };
     Ok(print_stdout(text.as_bytes()))
-}
-
-/// Routes in maintenance of a status, formatted like the answer to `ctl maintenance on`.
-fn render_maintenance(status: &Status) -> String {
-    let line = |one: &MaintenanceStatus| {
-        let target = one.target.as_deref().unwrap_or("all");
-        let routes: String = one.routes.iter().map(|name| format!("  {name}\n")).collect();
-        format!("{target} answers 503, Retry-After: {}\n{routes}", one.retry_after.unwrap_or_default())
-    };
-    let all = &status.maintenance;
-    if all.is_empty() { "no route is in maintenance\n".into() } else { all.iter().map(line).collect() }
 }
 
 /// Prints the status for people.

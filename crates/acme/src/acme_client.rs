@@ -8,7 +8,7 @@ use super::failure::{OrderFailure, describe_ca_error, run_blocking};
 use super::folder::{AcmeFolder, FolderLock, LockError, StoredCertificate, certificate_file_name, host_file_stem};
 use super::host_table::{AcmeHostEntry, AcmeHostTable, CertificateState};
 use super::metrics::AcmeMetrics;
-use super::order::CertificateOrder;
+use super::order::{CertificateOrder, store_plan};
 use super::plan::{HostPlan, PlanStep, shortened_line};
 use instant_acme::{Account, CertificateIdentifier};
 use litequic_base::{lifecycle::panic_if_requested, short_duration::format_short_duration};
@@ -127,7 +127,10 @@ impl AcmeClient {
             let due = self.earliest_step(&tables);
             self.publish_states(&tables);
             match due {
-                Some((at, step, table, host)) if at <= unix_now() => self.perform_step(step, &table, &host).await,
+                Some((at, step, table, host)) if at <= unix_now() => match step {
+                    PlanStep::Ask => self.request_renewal_info(&table, &host).await,
+                    PlanStep::Order | PlanStep::Resume => self.order_certificate(&table, &host).await,
+                },
                 due => {
                     let is_soon = self.hosts.values().any(ManagedHost::expects_folder_change);
                     let pause = if is_soon { Duration::from_secs(SHORT_POLL_SECONDS) } else { FOLDER_POLL_INTERVAL };
@@ -207,13 +210,6 @@ impl AcmeClient {
         self.board.replace_entries(entries);
     }
 
-    async fn perform_step(&mut self, step: PlanStep, table: &Acme, name: &AcmeHost) {
-        match step {
-            PlanStep::Ask => self.request_renewal_info(table, name).await,
-            PlanStep::Order | PlanStep::Resume => self.order_certificate(table, name).await,
-        }
-    }
-
     /// Requests renewal information from the CA.
     async fn request_renewal_info(&mut self, table: &Acme, name: &AcmeHost) {
         let Some(id) = self.hosts.get(name).and_then(|host| host.stored.as_ref()?.id.clone()) else { return };
@@ -227,9 +223,7 @@ impl AcmeClient {
                 host.plan.store_renewal_info(unix_now(), &id, None, failure.retry_after, random());
             }
         }
-        if !host.persist_plan(&folder, name).await {
-            host.not_before = unix_now() + STORAGE_RETRY_SECONDS;
-        }
+        host.persist_plan(&folder, name).await;
     }
 
     async fn fetch_renewal_info(
@@ -283,7 +277,6 @@ impl AcmeClient {
         if step == PlanStep::Order {
             host.plan.record_attempt_start(unix_now(), validity, random());
             if !host.persist_plan(&folder, name).await {
-                host.not_before = unix_now() + STORAGE_RETRY_SECONDS;
                 return;
             }
         }
@@ -333,9 +326,7 @@ impl AcmeClient {
                     validity,
                     random(),
                 );
-                if !host.persist_plan(&folder, name).await {
-                    host.not_before = unix_now() + STORAGE_RETRY_SECONDS;
-                }
+                host.persist_plan(&folder, name).await;
                 let attempts = host.plan.attempts.as_ref();
                 let next = attempts.map_or(0, |attempts| attempts.next.saturating_sub(unix_now()));
                 tracing::error!(
@@ -398,12 +389,8 @@ impl AcmeClient {
                 host.not_before = unix_now() + SHORT_POLL_SECONDS;
             }
             Err(LockError::Io(error)) => {
-                host.report_storage_problem(
-                    StorageItem::Folder,
-                    name,
-                    OrderFailure::from_folder_error(folder, &error).problem,
-                );
-                host.not_before = unix_now() + STORAGE_RETRY_SECONDS;
+                let problem = OrderFailure::from_folder_error(folder, &error).problem;
+                host.defer_for_storage(StorageItem::Folder, name, problem);
             }
         }
         None
@@ -470,10 +457,7 @@ impl ManagedHost {
                 self.storage_problems.remove(&StorageItem::Plan);
             }
             // Without a plan, earlier attempts are unknown and new ones cannot be stored.
-            Err(problem) => {
-                self.report_storage_problem(StorageItem::Plan, name, problem);
-                self.not_before = unix_now() + STORAGE_RETRY_SECONDS;
-            }
+            Err(problem) => self.defer_for_storage(StorageItem::Plan, name, problem),
         }
         self.stored_version = written;
         match certificate {
@@ -484,9 +468,8 @@ impl ManagedHost {
             Ok(None) => {}
             // A certificate that cannot be stored is not ordered: each start would order one.
             Err(problem) => {
-                self.report_storage_problem(StorageItem::Certificate, name, problem);
+                self.defer_for_storage(StorageItem::Certificate, name, problem);
                 self.stored_version = None;
-                self.not_before = unix_now() + STORAGE_RETRY_SECONDS;
                 return;
             }
         }
@@ -533,27 +516,20 @@ impl ManagedHost {
         }
     }
 
-    /// Stores the plan; returns whether this succeeded.
+    /// Stores the plan, or defers orders; returns whether this succeeded.
     async fn persist_plan(&mut self, folder: &AcmeFolder, name: &AcmeHost) -> bool {
-        let (of, host, plan) = (folder.clone(), name.clone(), self.plan.clone());
-        match run_blocking(move || of.write_plan(&host, &plan)).await {
-            Ok(Ok(())) => {
-                self.storage_problems.remove(&StorageItem::Plan);
-                true
-            }
-            Ok(Err(error)) => {
-                self.report_storage_problem(
-                    StorageItem::Plan,
-                    name,
-                    OrderFailure::from_folder_error(folder, &error).problem,
-                );
-                false
-            }
-            Err(failure) => {
-                self.report_storage_problem(StorageItem::Plan, name, failure.problem);
-                false
-            }
+        let stored = store_plan(folder, name, &self.plan).await;
+        match &stored {
+            Ok(()) => _ = self.storage_problems.remove(&StorageItem::Plan),
+            Err(failure) => self.defer_for_storage(StorageItem::Plan, name, failure.problem.clone()),
         }
+        stored.is_ok()
+    }
+
+    /// Logs a problem with `subject`, once, and orders nothing for a while.
+    fn defer_for_storage(&mut self, subject: StorageItem, name: &AcmeHost, problem: String) {
+        self.report_storage_problem(subject, name, problem);
+        self.not_before = unix_now() + STORAGE_RETRY_SECONDS;
     }
 
     /// Logs a problem with `subject`, once.

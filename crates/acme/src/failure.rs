@@ -42,7 +42,7 @@ impl OrderFailure {
     }
 
     pub(super) fn from_folder_error(folder: &AcmeFolder, error: &io::Error) -> Self {
-        Self::new(format!("{} cannot be written or read: {error}", folder.folder_path().display()))
+        Self::new(format!("{} cannot be written or read: {error}", folder.0.display()))
     }
 
     pub(super) fn from_ca_error(error: &Error, http: &CaClient) -> Self {

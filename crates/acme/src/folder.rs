@@ -27,7 +27,7 @@ const OTHERS_PERMISSIONS: u32 = 0o077;
 
 /// The folder of an `[[acme]]` table, by its path.
 #[derive(Debug, Clone)]
-pub(super) struct AcmeFolder(PathBuf);
+pub(super) struct AcmeFolder(pub(super) PathBuf);
 
 /// A certificate with its key, as stored in the folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,10 +89,6 @@ impl AcmeFolder {
     /// Refers to the folder at `path`, which need not exist.
     pub(super) fn new(path: &Path) -> Self {
         Self(path.into())
-    }
-
-    pub(super) fn folder_path(&self) -> &Path {
-        &self.0
     }
 
     /// Creates the folder, if it does not exist, for the owner alone.
@@ -326,11 +322,11 @@ mod tests {
         folder.write_stored_file("a", "two").unwrap();
         assert_eq!(folder.read_stored_file("a").unwrap().as_deref(), Some("two"));
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-        assert_eq!((mode(folder.folder_path()), mode(&folder.folder_path().join("a"))), (0o700, 0o600));
+        assert_eq!((mode(&folder.0), mode(&folder.0.join("a"))), (0o700, 0o600));
         assert!(!folder.is_open_to_others());
-        let names: Vec<_> = fs::read_dir(folder.folder_path()).unwrap().map(|one| one.unwrap().file_name()).collect();
+        let names: Vec<_> = fs::read_dir(&folder.0).unwrap().map(|one| one.unwrap().file_name()).collect();
         assert_eq!(names.len(), 2, "{names:?}");
-        fs::set_permissions(folder.folder_path(), fs::Permissions::from_mode(0o750)).unwrap();
+        fs::set_permissions(&folder.0, fs::Permissions::from_mode(0o750)).unwrap();
         assert!(folder.is_open_to_others());
     }
 
@@ -338,9 +334,8 @@ mod tests {
     fn a_file_that_is_too_large_or_no_text_is_an_error() {
         let (_parent, folder) = folder();
         folder.create_folder().unwrap();
-        fs::write(folder.folder_path().join("a"), vec![b'x'; 1 + usize::try_from(MAX_STORED_FILE_BYTES).unwrap()])
-            .unwrap();
-        fs::write(folder.folder_path().join("b"), [0xff, 0xfe]).unwrap();
+        fs::write(folder.0.join("a"), vec![b'x'; 1 + usize::try_from(MAX_STORED_FILE_BYTES).unwrap()]).unwrap();
+        fs::write(folder.0.join("b"), [0xff, 0xfe]).unwrap();
         assert_eq!(folder.read_stored_file("a").unwrap_err().kind(), io::ErrorKind::FileTooLarge);
         assert_eq!(folder.read_stored_file("b").unwrap_err().kind(), io::ErrorKind::InvalidData);
     }
@@ -350,7 +345,7 @@ mod tests {
         let (_parent, folder) = folder();
         folder.create_folder().unwrap();
         let host = AcmeHost::Name("a.test".into());
-        let path = |name: &str| folder.folder_path().join(name);
+        let path = |name: &str| folder.0.join(name);
         let name = certificate_file_name(&host);
         let load = || folder.load_stored_file(&name, StoredCertificate::from_chain_pem);
         assert_eq!((load(), folder.load_plan(&host)), (Ok(None), Ok(HostPlan::default())));

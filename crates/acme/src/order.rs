@@ -94,7 +94,7 @@ impl CertificateOrder<'_> {
         };
         stored.resumed = stored.resumed.saturating_add(1);
         let (url, key) = (stored.url.clone(), stored.key.clone());
-        self.store_order_plan(plan).await?;
+        store_plan(self.folder, self.host, plan).await?;
         match nonce!(self.account.order(url.clone())) {
             Ok(mut order) => {
                 if order.state().status == OrderStatus::Invalid {
@@ -140,7 +140,7 @@ impl CertificateOrder<'_> {
         let order = order.map_err(|error| self.ca_failure(&error))?;
         let (directory, url) = (self.table.directory.clone(), order.url().to_owned());
         plan.order = Some(StoredOrder { directory, url, key: key.clone(), resumed: 0, record: None });
-        self.store_order_plan(plan).await?;
+        store_plan(self.folder, self.host, plan).await?;
         panic_if_requested("acme-ordered");
         Ok((order, key))
     }
@@ -256,7 +256,7 @@ impl CertificateOrder<'_> {
         if let Some(order) = &mut plan.order {
             order.record = Some((name.clone(), value.clone()));
         }
-        self.store_order_plan(plan).await?;
+        store_plan(self.folder, self.host, plan).await?;
         dns::run_dns_command(self.table, DnsAction::Present, &name, &value).await.map_err(OrderFailure::new)?;
         sleep(self.table.dns_wait).await;
         Ok(())
@@ -307,12 +307,13 @@ impl CertificateOrder<'_> {
     fn ca_failure(&self, error: &Error) -> OrderFailure {
         OrderFailure::from_ca_error(error, self.http)
     }
+}
 
-    async fn store_order_plan(&self, plan: &HostPlan) -> Result<(), OrderFailure> {
-        let (folder, host, plan) = (self.folder.clone(), self.host.clone(), plan.clone());
-        let stored = run_blocking(move || folder.write_plan(&host, &plan)).await?;
-        stored.map_err(|error| OrderFailure::from_folder_error(self.folder, &error))
-    }
+/// Stores the `plan` of `host` in `folder`.
+pub(super) async fn store_plan(folder: &AcmeFolder, host: &AcmeHost, plan: &HostPlan) -> Result<(), OrderFailure> {
+    let (of, host, plan) = (folder.clone(), host.clone(), plan.clone());
+    let stored = run_blocking(move || of.write_plan(&host, &plan)).await?;
+    stored.map_err(|error| OrderFailure::from_folder_error(folder, &error))
 }
 
 fn challenge_kind(challenge: AcmeChallenge) -> ChallengeType {

@@ -1,7 +1,7 @@
 //! Answers admin requests. No request body is read, and every response but that of `/qlog` is small and complete.
 
 use super::body::AdminResponseBody;
-use super::clients::{ClientControl, CloseOrder, WorkersReply, parse_list_query};
+use super::clients::{CloseOrder, parse_list_query};
 use super::denial::{DenyOrder, parse_allow_query};
 use super::maintenance::MaintenanceOrder;
 use super::qlog::QlogOrder;
@@ -16,12 +16,10 @@ use http::{
     },
     request::Parts,
 };
-use litequic_base::named_enum;
-use litequic_base::{lifecycle::ProcessPhase, timers};
+use litequic_base::{lifecycle::ProcessPhase, named_enum, timers};
 use litequic_telemetry::{self as telemetry, Heartbeat};
 use serde::Serialize;
 use std::{
-    future::ready,
     net::IpAddr,
     sync::Arc,
     time::{Duration, Instant},
@@ -110,7 +108,8 @@ impl AdminResource {
 
 /// Answers one request to an address of `surface`.
 pub(super) async fn answer_admin_request(state: &AdminState, surface: Surface, request: &Parts) -> AdminResponse {
-    let mut answer = answer_resource(state, surface, request).await;
+    let answer = answer_resource(state, surface, request).await;
+    let mut answer = answer.unwrap_or_else(|AdminFault(status, problem)| text_response(status, problem));
     // Who may not ask learns nothing of the process.
     let is_told = surface != Surface::Probes
         && !matches!(answer.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::NOT_FOUND);
@@ -126,7 +125,30 @@ pub(super) async fn answer_admin_request(state: &AdminState, surface: Surface, r
     answer
 }
 
-async fn answer_resource(state: &AdminState, surface: Surface, request: &Parts) -> AdminResponse {
+/// A request that is not carried out, with the response's status and text.
+struct AdminFault(StatusCode, String);
+
+/// A query that cannot be parsed.
+fn bad_query(problem: String) -> AdminFault {
+    AdminFault(StatusCode::BAD_REQUEST, format!("{problem}\n"))
+}
+
+/// An order that is refused.
+fn refused(problem: String) -> AdminFault {
+    AdminFault(StatusCode::UNPROCESSABLE_ENTITY, problem)
+}
+
+/// A request that nothing can carry out now.
+fn unavailable(problem: String) -> AdminFault {
+    AdminFault(StatusCode::SERVICE_UNAVAILABLE, problem)
+}
+
+/// A client that may not send the request.
+fn forbidden(problem: &str) -> AdminFault {
+    AdminFault(StatusCode::FORBIDDEN, problem.into())
+}
+
+async fn answer_resource(state: &AdminState, surface: Surface, request: &Parts) -> Result<AdminResponse, AdminFault> {
     let on_surface = || {
         AdminResource::NAMES.iter().map(|(_, resource)| *resource).filter(|resource| {
             resource.is_on_surface(surface) && (*resource != AdminResource::Reload || state.reload.is_some())
@@ -135,15 +157,14 @@ async fn answer_resource(state: &AdminState, surface: Surface, request: &Parts) 
     let Some(resource) = on_surface().find(|resource| resource.resource_path() == request.uri.path()) else {
         let list =
             on_surface().map(|resource| format!("{} {}\n", resource.allowed_methods(), resource.resource_path()));
-        return text_response(StatusCode::NOT_FOUND, format!("not found; available:\n{}", list.collect::<String>()));
+        let list = list.collect::<String>();
+        return Err(AdminFault(StatusCode::NOT_FOUND, format!("not found; available:\n{list}")));
     };
     if !resource.allows_method(&request.method) {
-        let mut answer = text_response(
-            StatusCode::METHOD_NOT_ALLOWED,
-            format!("{} allows {}\n", resource.resource_path(), resource.allowed_methods()),
-        );
+        let problem = format!("{} allows {}\n", resource.resource_path(), resource.allowed_methods());
+        let mut answer = text_response(StatusCode::METHOD_NOT_ALLOWED, problem);
         answer.headers_mut().insert(ALLOW, HeaderValue::from_static(resource.allowed_methods()));
-        return answer;
+        return Ok(answer);
     }
     let token = state.token.as_ref().filter(|_| surface == Surface::Operator);
     if let Some(token) = token.filter(|_| !resource.needs_no_token())
@@ -151,43 +172,35 @@ async fn answer_resource(state: &AdminState, surface: Surface, request: &Parts) 
     {
         let mut answer = text_response(StatusCode::UNAUTHORIZED, "the token is missing or wrong\n".into());
         answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-        return answer;
+        return Ok(answer);
     }
     // An attacker's web page may have a name that resolves to this machine. It is then same-origin with this address,
     // and its requests have neither Origin nor, over plain HTTP, Sec-Fetch-Site. Without a token only the name
     // distinguishes it.
     let by_name = surface != Surface::Local && token.is_none();
     if by_name && resource.is_operator_only() && !has_trusted_host(request, &state.names) {
-        return text_response(
-            StatusCode::FORBIDDEN,
-            "Host must be an IP address, localhost or a name in admin.names\n".into(),
-        );
+        return Err(forbidden("Host must be an IP address, localhost or a name in admin.names\n"));
     }
-    let query = request.uri.query().unwrap_or_default();
-    match resource {
+    // A page in the operator's browser can send a POST to a loopback address, but not without this field (Fetch
+    // §3.2). No tool that an operator uses sends it.
+    if resource.changes_state() && request.headers.contains_key(ORIGIN) {
+        return Err(forbidden("requests of web pages are rejected\n"));
+    }
+    let (query, hooks, clients) = (request.uri.query().unwrap_or_default(), &state.hooks, &state.clients);
+    Ok(match resource {
         AdminResource::Page => page_response(),
-        AdminResource::Status => {
-            content_response(StatusCode::OK, JSON_TYPE, pretty_json(&status_response::build_status(state).await))
-        }
-        AdminResource::History => {
-            content_response(StatusCode::OK, JSON_TYPE, pretty_json(&state.history.recorded_history()))
-        }
+        AdminResource::Status => json_response(&status_response::build_status(state).await),
+        AdminResource::History => json_response(&state.history.recorded_history()),
         AdminResource::Clients => {
-            let shown = |_, list| content_response(StatusCode::OK, JSON_TYPE, pretty_json(&list));
-            workers_response(state, parse_list_query(query), |clients, query| clients.list_clients(query), shown).await
+            let query = parse_list_query(query).map_err(bad_query)?;
+            json_response(&clients.list_clients(query).await.map_err(unavailable)?)
         }
-        AdminResource::Denied => {
-            let shown = |(), list| content_response(StatusCode::OK, JSON_TYPE, pretty_json(&list));
-            workers_response(state, Ok(()), |clients, ()| Box::pin(ready(Ok(clients.list_denied_networks()))), shown)
-                .await
-        }
-        AdminResource::Config => {
-            content_response(StatusCode::OK, JSON_TYPE, pretty_json(&status_response::configuration_object(state)))
-        }
+        AdminResource::Denied => json_response(&clients.list_denied_networks()),
+        AdminResource::Config => json_response(&status_response::configuration_object(state)),
         AdminResource::Health => health_response(&state.heartbeats),
         AdminResource::Ready => match state.readiness.check_ready(&state.lifecycle).await {
             Ok(()) => text_response(StatusCode::OK, "ready\n".into()),
-            Err(reason) => text_response(StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {reason}\n")),
+            Err(reason) => return Err(unavailable(format!("not ready: {reason}\n"))),
         },
         AdminResource::Metrics => {
             let text = match state.metrics_text.cached_text(Instant::now()) {
@@ -205,60 +218,45 @@ async fn answer_resource(state: &AdminState, surface: Surface, request: &Parts) 
                 content_response(StatusCode::OK, telemetry::CONTENT_TYPE, text)
             }
         }
-        // A page in the operator's browser can send a POST to a loopback address, but not without this field (Fetch
-        // §3.2). No tool that an operator uses sends it.
-        changing if changing.changes_state() && request.headers.contains_key(ORIGIN) => {
-            text_response(StatusCode::FORBIDDEN, "requests of web pages are rejected\n".into())
-        }
-        AdminResource::Reload => reload_response(state).await,
+        AdminResource::Reload => text_response(StatusCode::OK, reload_configuration(state).await?),
         AdminResource::Close => {
-            let shown = |order: CloseOrder, closed| text_response(StatusCode::OK, order.describe_closed(closed));
-            workers_response(
-                state,
-                CloseOrder::from_close_query(query),
-                |clients, order| clients.close_clients(order),
-                shown,
-            )
-            .await
+            let order = CloseOrder::from_close_query(query).map_err(bad_query)?;
+            let closed = clients.close_clients(order).await.map_err(unavailable)?;
+            text_response(StatusCode::OK, order.describe_closed(closed))
         }
         AdminResource::Deny => {
-            let shown = |_, outcome| order_response(outcome);
-            workers_response(
-                state,
-                DenyOrder::from_deny_query(query),
-                |clients, order| clients.deny_clients(order),
-                shown,
-            )
-            .await
+            let order = DenyOrder::from_deny_query(query).map_err(bad_query)?;
+            let denied = clients.deny_clients(order).await.map_err(unavailable)?;
+            text_response(StatusCode::OK, denied.map_err(refused)?)
         }
         AdminResource::Allow => {
-            let shown = |_, outcome| order_response(outcome);
-            workers_response(
-                state,
-                parse_allow_query(query),
-                |clients, network| Box::pin(ready(Ok(clients.allow_clients(network)))),
-                shown,
-            )
-            .await
+            let network = parse_allow_query(query).map_err(bad_query)?;
+            text_response(StatusCode::OK, clients.allow_clients(network).map_err(refused)?)
         }
         AdminResource::Qlog => {
-            let shown = |_, outcome| match outcome {
-                Ok(lines) => body_response(StatusCode::OK, QLOG_TYPE, AdminResponseBody::Lines(lines, None)),
-                Err(problem) => text_response(StatusCode::UNPROCESSABLE_ENTITY, problem),
-            };
-            workers_response(
-                state,
-                QlogOrder::from_qlog_query(query),
-                |clients, order| clients.log_connections(order),
-                shown,
-            )
-            .await
+            let order = QlogOrder::from_qlog_query(query).map_err(bad_query)?;
+            let lines = clients.log_connections(order).await.map_err(unavailable)?.map_err(refused)?;
+            body_response(StatusCode::OK, QLOG_TYPE, AdminResponseBody::Lines(lines, None))
         }
-        AdminResource::Maintenance => maintenance_response(state, query),
-        AdminResource::Http3 => http3_response(state, query),
-        AdminResource::Renew => renew_response(state, query),
+        AdminResource::Maintenance => {
+            let order = MaintenanceOrder::from_maintenance_query(query).map_err(bad_query)?;
+            text_response(StatusCode::OK, (hooks.maintain)(&order).map_err(refused)?)
+        }
+        AdminResource::Http3 => {
+            let on = match query {
+                "state=on" => true,
+                "state=off" => false,
+                _ => return Err(bad_query("the query has neither state=on nor state=off".into())),
+            };
+            text_response(StatusCode::OK, (hooks.order_http3)(on).map_err(refused)?)
+        }
+        AdminResource::Renew => {
+            let host = query.strip_prefix("host=").filter(|host| (1..=MAX_HOST_BYTES).contains(&host.len()));
+            let host = host.ok_or_else(|| bad_query("the query has no host=HOST".into()))?;
+            text_response(StatusCode::ACCEPTED, (hooks.renew)(&host.replace("%2A", "*")).map_err(refused)?)
+        }
         AdminResource::Drain => drain_response(state),
-    }
+    })
 }
 
 /// Whether `Host` is a name that no foreign page can have: an IP address, `localhost`, or one of `names`, in lower
@@ -303,81 +301,14 @@ fn hung_worker_line(worker: usize, age: Duration) -> Option<String> {
     (age > WORKER_DEADLINE).then(|| format!("worker {worker} has hung for {:.1} s\n", age.as_secs_f64()))
 }
 
-async fn reload_response(state: &AdminState) -> AdminResponse {
+/// Reloads the configuration. Returns its changes.
+async fn reload_configuration(state: &AdminState) -> Result<String, AdminFault> {
     let (request, answered) = oneshot::channel();
     if let Some(reload) = &state.reload {
         // If this fails, the request is dropped, and `answered` returns an error.
         let _ = reload.send(request).await;
     }
-    match answered.await {
-        Ok(Ok(changes)) => text_response(StatusCode::OK, changes),
-        Ok(Err(faults)) => text_response(StatusCode::UNPROCESSABLE_ENTITY, faults),
-        Err(_) => text_response(StatusCode::SERVICE_UNAVAILABLE, "litequic is stopping: no more reloads\n".into()),
-    }
-}
-
-/// Sends the request `parsed` to the workers by `ask`, and formats their reply by `shown`. A request that was not
-/// parsed gets 400.
-async fn workers_response<'a, Q: Copy, T>(
-    state: &'a AdminState,
-    parsed: Result<Q, String>,
-    ask: impl FnOnce(&'a dyn ClientControl, Q) -> WorkersReply<'a, T>,
-    shown: impl FnOnce(Q, T) -> AdminResponse,
-) -> AdminResponse {
-    let question = match parsed {
-        Ok(question) => question,
-        Err(problem) => return text_response(StatusCode::BAD_REQUEST, format!("{problem}\n")),
-    };
-    let Some(clients) = &state.clients else {
-        return text_response(StatusCode::SERVICE_UNAVAILABLE, "there are no workers\n".into());
-    };
-    match ask(&**clients, question).await {
-        Ok(answer) => shown(question, answer),
-        Err(problem) => text_response(StatusCode::SERVICE_UNAVAILABLE, problem),
-    }
-}
-
-/// Formats the result of an order.
-fn order_response(outcome: Result<String, String>) -> AdminResponse {
-    hook_response(StatusCode::OK, Some(outcome), "")
-}
-
-/// Answers an order by its outcome: `done` if it was carried out, `missing` if nothing can carry it out.
-fn hook_response(done: StatusCode, outcome: Option<Result<String, String>>, missing: &str) -> AdminResponse {
-    match outcome {
-        Some(Ok(now)) => text_response(done, now),
-        Some(Err(problem)) => text_response(StatusCode::UNPROCESSABLE_ENTITY, problem),
-        None => text_response(StatusCode::SERVICE_UNAVAILABLE, missing.into()),
-    }
-}
-
-fn maintenance_response(state: &AdminState, query: &str) -> AdminResponse {
-    let order = match MaintenanceOrder::from_maintenance_query(query) {
-        Ok(order) => order,
-        Err(problem) => return text_response(StatusCode::BAD_REQUEST, format!("{problem}\n")),
-    };
-    let outcome = state.hooks.as_ref().map(|hooks| (hooks.maintain)(&order));
-    hook_response(StatusCode::OK, outcome, "there are no routes\n")
-}
-
-/// Switches HTTP/3 on or off by the query: `state=on` or `state=off`.
-fn http3_response(state: &AdminState, query: &str) -> AdminResponse {
-    let on = match query {
-        "state=on" => true,
-        "state=off" => false,
-        _ => return text_response(StatusCode::BAD_REQUEST, "the query has neither state=on nor state=off\n".into()),
-    };
-    let outcome = state.hooks.as_ref().map(|hooks| (hooks.order_http3)(on));
-    hook_response(StatusCode::OK, outcome, "there is no listener for HTTP/3\n")
-}
-
-/// Orders a certificate by the query: `host=HOST`.
-fn renew_response(state: &AdminState, query: &str) -> AdminResponse {
-    let Some(host) = query.strip_prefix("host=").filter(|host| !host.is_empty() && host.len() <= MAX_HOST_BYTES) else {
-        return text_response(StatusCode::BAD_REQUEST, "the query has no host=HOST\n".into());
-    };
-    let outcome = state.hooks.as_ref().map(|hooks| (hooks.renew)(&host.replace("%2A", "*")));
-    hook_response(StatusCode::ACCEPTED, outcome, "there are no certificates\n")
+    answered.await.map_err(|_| unavailable("litequic is stopping: no more reloads\n".into()))?.map_err(refused)
 }
 
 fn drain_response(state: &AdminState) -> AdminResponse {
@@ -406,38 +337,17 @@ fn body_response(status: StatusCode, content_type: &'static str, body: AdminResp
     answer
 }
 
-/// Formats `value` as indented JSON.
-fn pretty_json(value: &impl Serialize) -> String {
+/// Answers with `value` as indented JSON.
+fn json_response(value: &impl Serialize) -> AdminResponse {
     // Keys are strings, and every value has a JSON form, so serde_json has no reason to fail.
-    serde_json::to_string_pretty(value).unwrap_or_default() + "\n"
+    content_response(StatusCode::OK, JSON_TYPE, serde_json::to_string_pretty(value).unwrap_or_default() + "\n")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{AdminHooks, CachedMetrics, Readiness, Token};
+    use crate::{AdminHooks, Token, state::tests::state};
     use litequic_base::lifecycle::Lifecycle;
-    use litequic_telemetry::MetricsRegistry;
-
-    /// State of a process without workers.
-    fn state() -> AdminState {
-        AdminState {
-            identity: crate::ProcessIdentity::default(),
-            registry: MetricsRegistry::default(),
-            control: Arc::default(),
-            metrics: Arc::default(),
-            metrics_text: CachedMetrics::default(),
-            history: crate::MetricHistory::default(),
-            lifecycle: Lifecycle::default(),
-            heartbeats: Vec::new(),
-            readiness: Readiness::new(None),
-            reload: None,
-            token: None,
-            names: Vec::new(),
-            hooks: None,
-            clients: None,
-        }
-    }
 
     #[test]
     fn a_worker_is_hung_once_past_the_deadline() {
@@ -490,7 +400,7 @@ mod tests {
             }),
             order_http3: Box::new(|on| if on { Ok("on\n".into()) } else { Err("no listener\n".into()) }),
         };
-        let state = AdminState { hooks: Some(hooks), ..state() };
+        let state = AdminState { hooks, ..state() };
         for (method, query, origin, surface, expected) in [
             (Method::GET, "?state=on", false, Surface::Operator, 405),
             (Method::POST, "?state=on", true, Surface::Operator, 403),
@@ -547,14 +457,14 @@ mod tests {
             (Method::POST, "/allow?network=192.0.2.1", true, Surface::Operator, 403),
             (Method::POST, "/allow?network=192.0.2.1", false, Surface::Probes, 404),
             (Method::POST, "/allow", false, Surface::Operator, 400),
-            (Method::POST, "/allow?network=192.0.2.1", false, Surface::Operator, 503),
+            (Method::POST, "/allow?network=192.0.2.1", false, Surface::Operator, 422),
             (Method::GET, "/qlog?client=192.0.2.1", false, Surface::Operator, 405),
             (Method::POST, "/qlog?client=192.0.2.1", true, Surface::Operator, 403),
             (Method::POST, "/qlog?client=192.0.2.1", false, Surface::Probes, 404),
             (Method::POST, "/qlog", false, Surface::Operator, 400),
             (Method::POST, "/qlog?client=192.0.2.1", false, Surface::Operator, 503),
             (Method::GET, "/denied", false, Surface::Probes, 404),
-            (Method::GET, "/denied", false, Surface::Operator, 503),
+            (Method::GET, "/denied", false, Surface::Operator, 200),
         ] {
             let mut request = http::Request::builder().method(method).uri(path);
             if origin {

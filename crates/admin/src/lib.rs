@@ -59,7 +59,7 @@ pub use clients::{ClientControl, ClientList, ClientStatus, CloseOrder, WorkersRe
 pub use default_socket::{DefaultSocket, SOCKET_NAME, default_socket_directories, sockets_in};
 pub use denial::{DeniedList, DeniedStatus, DenyOrder, parse_client_network};
 pub use history::{History, HistoryPoint, MetricHistory, record_history};
-pub use maintenance::{MaintenanceOrder, SwitchMaintenance};
+pub use maintenance::{MaintenanceOrder, SwitchMaintenance, format_maintenance};
 pub use mechanisms::{MechanismWork, mechanism_rows};
 pub use metrics::AdminMetrics;
 pub use objects::Samples;

@@ -2,6 +2,7 @@
 //! `state=on` or `state=off`, `route` with a name or a host, and `retry_after` in seconds. Pure.
 
 use super::query::{on_or_off, parse_on_off, query_members};
+use super::status::MaintenanceStatus;
 use std::{fmt, ops::RangeInclusive};
 
 /// Order of `POST /maintenance`.
@@ -17,6 +18,16 @@ pub struct MaintenanceOrder {
 
 /// Applies a maintenance order. Returns the routes in maintenance, or the reason why nothing changed.
 pub type SwitchMaintenance = Box<dyn Fn(&MaintenanceOrder) -> Result<String, String> + Send + Sync>;
+
+/// Formats the routes in maintenance, for people.
+pub fn format_maintenance(all: &[MaintenanceStatus]) -> String {
+    let line = |one: &MaintenanceStatus| {
+        let target = one.target.as_deref().unwrap_or("all");
+        let routes: String = one.routes.iter().map(|name| format!("  {name}\n")).collect();
+        format!("{target} answers 503, Retry-After: {}\n{routes}", one.retry_after.unwrap_or_default())
+    };
+    if all.is_empty() { "no route is in maintenance\n".into() } else { all.iter().map(line).collect() }
+}
 
 impl MaintenanceOrder {
     /// Default of `retry_after` in seconds: a short maintenance.

@@ -75,9 +75,9 @@ pub struct AdminState {
     /// `localhost`.
     pub names: Vec<String>,
     /// Functions that other modules provide.
-    pub hooks: Option<AdminHooks>,
-    /// Control of the workers' clients; `None` without workers.
-    pub clients: Option<Arc<dyn ClientControl>>,
+    pub hooks: AdminHooks,
+    /// Control of the workers' clients.
+    pub clients: Arc<dyn ClientControl>,
 }
 
 /// Functions that the rest of the process provides to the admin interface.
@@ -101,3 +101,72 @@ pub type OrderRenewal = Box<dyn Fn(&str) -> Result<String, String> + Send + Sync
 pub type ReadStatus = Box<dyn Fn(Duration) -> Pin<Box<dyn Future<Output = Status> + Send>> + Send + Sync>;
 
 litequic_base::partial_debug!(AdminHooks);
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::{ClientList, CloseOrder, DeniedList, DenyOrder, QlogLines, QlogOrder, WorkersReply};
+    use litequic_config::Network;
+    use litequic_telemetry::clients::ListQuery;
+    use std::future::ready;
+
+    /// Clients of workers that do not answer.
+    #[derive(Debug)]
+    struct NoWorkers;
+
+    fn no_workers<'a, T: Send + 'a>() -> WorkersReply<'a, T> {
+        Box::pin(ready(Err("there are no workers\n".into())))
+    }
+
+    impl ClientControl for NoWorkers {
+        fn list_clients(&self, _: ListQuery) -> WorkersReply<'_, ClientList> {
+            no_workers()
+        }
+
+        fn close_clients(&self, _: CloseOrder) -> WorkersReply<'_, u64> {
+            no_workers()
+        }
+
+        fn deny_clients(&self, _: DenyOrder) -> WorkersReply<'_, Result<String, String>> {
+            no_workers()
+        }
+
+        fn allow_clients(&self, network: Network) -> Result<String, String> {
+            Err(format!("{network} is not denied\n"))
+        }
+
+        fn list_denied_networks(&self) -> DeniedList {
+            DeniedList::default()
+        }
+
+        fn log_connections(&self, _: QlogOrder) -> WorkersReply<'_, Result<QlogLines, String>> {
+            no_workers()
+        }
+    }
+
+    /// State of a process without workers.
+    pub(crate) fn state() -> AdminState {
+        AdminState {
+            identity: ProcessIdentity::default(),
+            registry: MetricsRegistry::default(),
+            control: Arc::default(),
+            metrics: Arc::default(),
+            metrics_text: CachedMetrics::default(),
+            history: MetricHistory::default(),
+            lifecycle: Lifecycle::default(),
+            heartbeats: Vec::new(),
+            readiness: Readiness::new(None),
+            reload: None,
+            token: None,
+            names: Vec::new(),
+            hooks: AdminHooks {
+                status: Box::new(|_| Box::pin(ready(Status::default()))),
+                configuration: Box::new(Vec::new),
+                maintain: Box::new(|_| Err(String::new())),
+                order_http3: Box::new(|_| Err(String::new())),
+                renew: Box::new(|_| Err(String::new())),
+            },
+            clients: Arc::new(NoWorkers),
+        }
+    }
+}

@@ -1,6 +1,7 @@
 //! Defines `[[acme]]`: certificates that litequic obtains and renews by itself.
 
 use super::listen::Listen;
+use crate::reading::fault::nearest_word;
 use crate::reading::name_kinds::{host_pattern_kind, path_kind};
 use crate::reading::rule_readers::read_optional_table;
 use crate::reading::section::ConfigSection;
@@ -251,12 +252,10 @@ fn directory_kind() -> ValueKind<String> {
         }
         let Ok(uri) = Uri::from_str(&written) else { return Err("not a URL".into()) };
         match uri.authority() {
-            _ if uri.scheme() != Some(&Scheme::HTTPS) => Err(ValueError {
-                problem: "is not an https URL".into(),
-                expected: None,
-                nearest: crate::reading::fault::nearest_word(&written, DIRECTORIES.map(|(name, _)| name))
-                    .map(|it| format!("{it:?}")),
-            }),
+            _ if uri.scheme() != Some(&Scheme::HTTPS) => {
+                let nearest = nearest_word(&written, DIRECTORIES.map(|(name, _)| name));
+                Err(ValueError::from("is not an https URL").near(nearest))
+            }
             Some(authority) if !authority.host().is_empty() && !authority.as_str().contains('@') => Ok(written),
             _ => Err("has no host, or a user name".into()),
         }
@@ -305,11 +304,10 @@ pub(super) fn read_acme_table(
     *tables += 1;
     let mut acme = Acme::read_table(section);
     if section.has_valid_keys(&["terms_agreed"]) && section.has_key("terms_agreed") && !acme.terms_agreed {
-        section.note_fault(
+        section.note_fault_expecting(
             "terms_agreed",
             "no CA issues a certificate unless you agree to its terms of service",
-            Some("true"),
-            None,
+            "true",
         );
     }
     let reachable = |challenge: AcmeChallenge| match challenge {
@@ -324,7 +322,7 @@ pub(super) fn read_acme_table(
     }
     for key in ["dns_command", "dns_environment", "dns_wait"] {
         if section.has_key(key) && !acme.challenges.contains(&AcmeChallenge::Dns01) {
-            section.note_fault(key, "has no effect without dns-01", Some("acme.challenges with \"dns-01\""), None);
+            section.note_fault_expecting(key, "has no effect without dns-01", "acme.challenges with \"dns-01\"");
         }
     }
     if section.has_key("challenges") {
@@ -345,7 +343,7 @@ pub(super) fn read_acme_table(
     for (n, host) in acme.hosts.iter().enumerate() {
         if let Some(other) = seen.insert(host.clone(), number) {
             let problem = if other == number { "is listed twice".into() } else { format!("is also in acme[{other}]") };
-            section.note_list_fault("hosts", n, &problem);
+            section.note_list_fault("hosts", n, problem);
         }
         if section.is_valid_list("challenges") || !section.has_key("challenges") {
             let problem = match host {

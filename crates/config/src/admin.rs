@@ -114,33 +114,33 @@ pub(super) fn read_admin(section: &mut ConfigSection<'_>, clients: &Listen) -> A
     if let (Some(listen), Some(probes)) = (admin.listen, admin.probes)
         && addresses_overlap(&listen, &probes)
     {
-        section.note_fault("probes", "is already used by admin.listen", None, None);
+        section.note_fault("probes", "is already used by admin.listen");
     }
     for (key, address) in [("listen", admin.listen), ("probes", admin.probes)] {
         for (of, taken) in [("tcp", &clients.tcp), ("redirect", &clients.redirect)] {
             if let Some(taken) =
                 taken.iter().find(|taken| address.is_some_and(|address| addresses_overlap(&address, taken)))
             {
-                section.note_fault(key, &format!("is already used by {taken} of listen.{of}"), None, None);
+                section.note_fault(key, format!("is already used by {taken} of listen.{of}"));
             }
         }
     }
     if admin.token_file.is_some() && admin.token_env.is_some() {
-        section.note_fault("token_env", "admin.token_file is also set", None, None);
+        section.note_fault("token_env", "admin.token_file is also set");
     }
     for (key, path) in [("handover", admin.handover.as_deref()), ("socket", admin.socket.configured_path())] {
         if path.is_some_and(|path| path.as_os_str().len() > Admin::MAX_SOCKET_BYTES) {
-            section.note_fault(key, "is too long for a Unix socket", Some("96 bytes at most, with the folder"), None);
+            section.note_fault_expecting(key, "is too long for a Unix socket", "96 bytes at most, with the folder");
         }
     }
     if admin.handover.is_some() && admin.handover.as_deref() == admin.socket.configured_path() {
-        section.note_fault("socket", "is already used by admin.handover", None, None);
+        section.note_fault("socket", "is already used by admin.handover");
     }
     // An invalid token has a fault of its own.
     let has_token = section.has_key("token_file") || section.has_key("token_env");
     if !has_token && admin.listen.is_some_and(|listen| !listen.ip().to_canonical().is_loopback()) {
         let expected = "a loopback address, or admin.token_file as well";
-        section.note_fault("listen", "is reachable from other machines, and no token is set", Some(expected), None);
+        section.note_fault_expecting("listen", "is reachable from other machines, and no token is set", expected);
     }
     admin
 }

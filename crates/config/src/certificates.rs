@@ -65,7 +65,7 @@ pub(super) fn read_client_certificates(section: &mut ConfigSection<'_>) -> (Clie
         let asks = certificates.verify != VerifyMode::None;
         let useless = [("verify", asks), ("crl", true)];
         for (key, _) in useless.into_iter().filter(|(_, is_useless)| *is_useless) {
-            section.note_fault(key, "has no effect without client_certificates.ca", Some(EXPECTED_CA), None);
+            section.note_fault_expecting(key, "has no effect without client_certificates.ca", EXPECTED_CA);
         }
     }
     if certificates.ca.is_some() && !section.has_key("verify") {

@@ -81,18 +81,17 @@ pub(crate) fn read_respond(section: &mut ConfigSection<'_>) -> Option<FixedRespo
 fn read_fixed_response(section: &mut ConfigSection<'_>) -> FixedResponse {
     let respond = FixedResponse::read_table(section);
     if section.has_key("body") {
-        section.note_fault("body_file", "has no effect beside body", None, None);
+        section.note_fault("body_file", "has no effect beside body");
     }
     if !FixedResponse::may_have_body(respond.status) {
         for key in ["body", "body_file"] {
             let problem = format!("an answer with status {} has no body", respond.status.as_u16());
-            section.note_fault(key, &problem, None, None);
+            section.note_fault(key, problem);
         }
     }
     let has_type = respond.headers.iter().any(|(name, _)| name == header::CONTENT_TYPE);
     if respond.body_file_path().is_some_and(|file| body_media_type(file).is_none()) && !has_type {
-        let expected = Some("headers.content-type");
-        section.note_fault("body_file", "unknown file name extension", expected, None);
+        section.note_fault_expecting("body_file", "unknown file name extension", "headers.content-type");
     }
     respond
 }

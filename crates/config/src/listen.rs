@@ -164,20 +164,19 @@ pub(super) fn read_listen(section: &mut ConfigSection<'_>) -> Listen {
     for (key, addresses, others) in [("udp", udp, none), ("tcp", tcp, none), ("redirect", &*listen.redirect, tcp)] {
         for (n, address) in addresses.iter().enumerate() {
             if let Some(other) = addresses.iter().take(n).chain(others).find(|other| addresses_clash(address, other)) {
-                section.note_list_fault(key, n, &format!("is already used by {other}"));
+                section.note_list_fault(key, n, format!("is already used by {other}"));
             }
         }
     }
     if listen.proxy_protocol_udp.has_headers() && listen.proxy_protocol_from.is_empty() {
-        section.note_fault(
+        section.note_fault_expecting(
             "proxy_protocol_udp",
             "has no effect without `proxy_protocol_from`",
-            Some("the networks of the load balancers"),
-            None,
+            "the networks of the load balancers",
         );
     }
     if !listen.http3 && listen.tcp.is_empty() {
-        section.note_fault("http3", "leaves nothing to serve: listen.tcp has no address", None, None);
+        section.note_fault("http3", "leaves nothing to serve: listen.tcp has no address");
     }
     listen
 }

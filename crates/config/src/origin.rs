@@ -216,29 +216,24 @@ pub(super) fn read_origin(section: &mut ConfigSection<'_>, cookies: &mut BTreeSe
     {
         // A browser has one cookie of a name for `/`, so two origins of a host would overwrite each other's.
         let problem = format!("another origin has the cookie {cookie:?}");
-        section.note_fault("sticky", &problem, Some("\"cookie:NAME\" with another name"), None);
+        section.note_fault_expecting("sticky", problem, "\"cookie:NAME\" with another name");
     }
     let is_https = |server: &OriginServer| server.address.is_https();
     let (some, all) = (origin.servers.iter().any(is_https), origin.servers.iter().all(is_https));
     if some && !all {
         let problem = "some servers use https and others do not";
-        section.note_fault("url", problem, Some("https:// in each address, or in none"), None);
+        section.note_fault_expecting("url", problem, "https:// in each address, or in none");
     }
     // A server with a fault may be the one with https.
     if origin.protocol == OriginProtocol::Http2 && !origin.field_names.is_empty() {
-        section.note_fault(
-            "field_names",
-            "has no effect with protocol = \"h2\", whose names are lower case",
-            None,
-            None,
-        );
+        section.note_fault("field_names", "has no effect with protocol = \"h2\", whose names are lower case");
     }
     let checks_grpc = origin.health.as_ref().is_some_and(|health| health.grpc.is_some());
     if checks_grpc && origin.protocol != OriginProtocol::Http2 {
-        section.note_fault("health", "grpc needs HTTP/2", Some("protocol = \"h2\" in the origin"), None);
+        section.note_fault_expecting("health", "grpc needs HTTP/2", "protocol = \"h2\" in the origin");
     }
     if origin.tls.is_some() && !some && section.is_valid_list("url") {
-        section.note_fault("tls", "has no effect without https", Some("https:// in url"), None);
+        section.note_fault_expecting("tls", "has no effect without https", "https:// in url");
     }
     origin
 }
@@ -304,11 +299,10 @@ fn read_origin_tls_table(section: &mut ConfigSection<'_>) -> OriginTls {
     let tls = OriginTls::read_table(section);
     for (key, other) in [("cert", "key"), ("key", "cert")] {
         if section.has_key(key) && !section.has_key(other) {
-            section.note_fault(
+            section.note_fault_expecting(
                 key,
-                &format!("has no effect without `{other}`"),
-                Some("both, the paths of PEM files"),
-                None,
+                format!("has no effect without `{other}`"),
+                "both, the paths of PEM files",
             );
         }
     }
@@ -370,7 +364,7 @@ fn read_servers(section: &mut ConfigSection<'_>, key: &str, about: &str) -> Vec<
     }
     for (n, server) in servers.iter().enumerate() {
         if matches!(&server.address, OriginAddress::Unix(path) if path.as_os_str().len() > MAX_SOCKET_PATH_BYTES) {
-            section.note_list_fault(key, n, &format!("a socket's path has at most {MAX_SOCKET_PATH_BYTES} bytes"));
+            section.note_list_fault(key, n, format!("a socket's path has at most {MAX_SOCKET_PATH_BYTES} bytes"));
         }
         if servers.iter().take(n).any(|other| other.address == server.address) {
             section.note_list_fault(key, n, "is listed twice");
@@ -379,7 +373,7 @@ fn read_servers(section: &mut ConfigSection<'_>, key: &str, about: &str) -> Vec<
     let are_all_backups = !servers.is_empty() && servers.iter().all(|server| server.backup);
     // A server with a fault may be the one that is not a backup.
     if are_all_backups && section.is_valid_list(key) {
-        section.note_fault(key, "has only backup servers", Some("a server that is not a backup"), None);
+        section.note_fault_expecting(key, "has only backup servers", "a server that is not a backup");
     }
     servers
 }
@@ -561,7 +555,7 @@ fn read_health(section: &mut ConfigSection<'_>) -> HealthCheck {
     let health = HealthCheck::read_table(section);
     if section.has_key("grpc") {
         for key in ["path", "statuses"] {
-            section.note_fault(key, "has no effect beside grpc", None, None);
+            section.note_fault(key, "has no effect beside grpc");
         }
     }
     section.require_one_of(["path", "grpc"], "a path such as \"/health\", or grpc with the name of a service");

@@ -13,114 +13,57 @@ const ITEM_COUNT_RANGE: RangeInclusive<usize> = 0..=64;
 /// Fields for the client's address, as other proxies and content delivery networks send them.
 const ADDRESS_FIELDS: &[&str] = &[
     // Akamai, Cloudflare (Enterprise)
-    "true-client-ip",
-    "x-true-client-ip",
+    "true-client-ip x-true-client-ip",
     // Cloudflare
-    "cf-connecting-ip",
-    "cf-connecting-ipv6",
-    "cf-pseudo-ipv4",
+    "cf-connecting-ip cf-connecting-ipv6 cf-pseudo-ipv4",
     // CloudFront, Fastly, Fly.io, Imperva, Netlify, DigitalOcean
-    "cloudfront-viewer-address",
-    "fastly-client-ip",
-    "fly-client-ip",
-    "incap-client-ip",
-    "x-nf-client-connection-ip",
+    "cloudfront-viewer-address fastly-client-ip fly-client-ip incap-client-ip x-nf-client-connection-ip",
     "do-connecting-ip",
     // Azure, App Engine, Envoy
-    "x-azure-clientip",
-    "x-azure-socketip",
-    "x-appengine-user-ip",
-    "x-envoy-external-address",
+    "x-azure-clientip x-azure-socketip x-appengine-user-ip x-envoy-external-address",
     // WebLogic and other application servers
-    "proxy-client-ip",
-    "wl-proxy-client-ip",
+    "proxy-client-ip wl-proxy-client-ip",
     // Libraries that look for the client's address: Rails, Django, Node, PHP frameworks
-    "client-ip",
-    "forwarded-for",
-    "forwarded-for-ip",
-    "remote-addr",
-    "x-client-ip",
-    "x-cluster-client-ip",
-    "x-forwarded",
-    "x-original-forwarded-for",
-    "x-originating-ip",
-    "x-proxyuser-ip",
-    "x-real-client-ip",
-    "x-remote-addr",
-    "x-remote-ip",
-    "x-source-ip",
-    "x-vercel-forwarded-for",
+    "client-ip forwarded-for forwarded-for-ip remote-addr x-client-ip x-cluster-client-ip x-forwarded",
+    "x-original-forwarded-for x-originating-ip x-proxyuser-ip x-real-client-ip x-remote-addr x-remote-ip",
+    "x-source-ip x-vercel-forwarded-for",
 ];
 
 /// Fields for the client's certificate, as proxies that verify it send them.
 const CERTIFICATE_FIELDS: &[&str] = &[
     // nginx and HAProxy, as their guides name the fields
-    "x-client-cert",
-    "x-client-certificate",
-    "x-client-dn",
-    "x-client-verify",
-    "x-ssl-cert",
-    "x-ssl-client-cert",
-    "x-ssl-client-cn",
-    "x-ssl-client-dn",
-    "x-ssl-client-fingerprint",
-    "x-ssl-client-i-dn",
-    "x-ssl-client-issuer-dn",
-    "x-ssl-client-s-dn",
-    "x-ssl-client-serial",
-    "x-ssl-client-sha1",
-    "x-ssl-client-subject-dn",
-    "x-ssl-client-verify",
-    "x-ssl-issuer",
-    "x-ssl-subject",
+    "x-client-cert x-client-certificate x-client-dn x-client-verify x-ssl-cert x-ssl-client-cert",
+    "x-ssl-client-cn x-ssl-client-dn x-ssl-client-fingerprint x-ssl-client-i-dn x-ssl-client-issuer-dn",
+    "x-ssl-client-s-dn x-ssl-client-serial x-ssl-client-sha1 x-ssl-client-subject-dn x-ssl-client-verify",
+    "x-ssl-issuer x-ssl-subject",
     // ingress-nginx
-    "ssl-client-cert",
-    "ssl-client-issuer-dn",
-    "ssl-client-subject-dn",
-    "ssl-client-verify",
+    "ssl-client-cert ssl-client-issuer-dn ssl-client-subject-dn ssl-client-verify",
     // Azure App Service, AWS Application Load Balancer
-    "x-arr-clientcert",
-    "x-amzn-mtls-clientcert",
-    "x-amzn-mtls-clientcert-issuer",
-    "x-amzn-mtls-clientcert-leaf",
-    "x-amzn-mtls-clientcert-serial-number",
-    "x-amzn-mtls-clientcert-subject",
-    "x-amzn-mtls-clientcert-validity",
+    "x-arr-clientcert x-amzn-mtls-clientcert x-amzn-mtls-clientcert-issuer x-amzn-mtls-clientcert-leaf",
+    "x-amzn-mtls-clientcert-serial-number x-amzn-mtls-clientcert-subject x-amzn-mtls-clientcert-validity",
 ];
 
 /// Fields for the URL that the client requested, if it differs from the URL of the request.
 const URL_FIELDS: &[&str] = &[
     // IIS URL Rewrite, Symfony, Laminas: another path than that by which litequic selects the route
-    "x-original-url",
-    "x-rewrite-url",
-    "x-original-uri",
-    "x-original-path",
-    "x-original-method",
-    "x-envoy-original-path",
-    "x-replaced-path",
-    "x-request-uri",
+    "x-original-url x-rewrite-url x-original-uri x-original-path x-original-method x-envoy-original-path",
+    "x-replaced-path x-request-uri",
     // Another host
-    "x-host",
-    "x-original-host",
-    "x-envoy-original-host",
-    "x-http-host-override",
+    "x-host x-original-host x-envoy-original-host x-http-host-override",
     // Another scheme
-    "front-end-https",
-    "x-front-end-https",
-    "x-scheme",
-    "x-original-scheme",
-    "x-original-proto",
-    "x-url-scheme",
-    "x-https",
-    "cf-visitor",
-    "cloudfront-forwarded-proto",
+    "front-end-https x-front-end-https x-scheme x-original-scheme x-original-proto x-url-scheme x-https",
+    "cf-visitor cloudfront-forwarded-proto",
     // Files that the origin has the proxy send (Rack::Sendfile)
-    "x-accel-mapping",
-    "x-sendfile-type",
+    "x-accel-mapping x-sendfile-type",
 ];
 
 /// Fields that override the method. Clients behind firewalls that permit only GET and POST need them.
-const METHOD_FIELDS: &[&str] = &["x-http-method-override", "x-http-method", "x-method-override", "x-method"];
+const METHOD_FIELDS: &[&str] = &["x-http-method-override x-http-method x-method-override x-method"];
+
+/// Returns the names of `rows`, which blanks separate.
+fn field_names(rows: &[&'static str]) -> impl Iterator<Item = &'static str> {
+    rows.iter().flat_map(|row| row.split(' '))
+}
 
 /// An item of `origin.reserved_fields`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -201,17 +144,8 @@ const LENGTH_SLOTS: usize = 64;
 
 /// Fields for which [`ReservedFields::may_contain`] is always true: connection-specific and framing fields, for which
 /// every request is searched as well, so that one pass finds all.
-const CHECKED_FIELDS: &[&str] = &[
-    "connection",
-    "content-length",
-    "keep-alive",
-    "proxy",
-    "proxy-connection",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-];
+const CHECKED_FIELDS: &[&str] =
+    &["connection content-length keep-alive proxy proxy-connection te trailer transfer-encoding upgrade"];
 
 /// Returns the slot of a name in [`ReservedFieldSet::lengths`] and the bit of its length. The slot follows from the
 /// first and the third byte, with factors by which no field that browsers send shares slot and bit with a reserved or
@@ -229,8 +163,8 @@ impl ReservedFields {
     /// Creates the set of fields for `items`.
     pub fn new(items: Vec<ReservedField>) -> Self {
         let (mut always, mut methods) =
-            (FieldNames::new(), FieldNames::from_iter(METHOD_FIELDS.iter().map(|name| Cow::from(*name))));
-        let mut add = |group: &[&'static str]| always.extend(group.iter().map(|name| Cow::from(*name)));
+            (FieldNames::new(), FieldNames::from_iter(field_names(METHOD_FIELDS).map(Cow::from)));
+        let mut add = |group: &[&'static str]| always.extend(field_names(group).map(Cow::from));
         for item in &items {
             match item {
                 ReservedField::Client => [ADDRESS_FIELDS, CERTIFICATE_FIELDS].into_iter().for_each(&mut add),
@@ -250,7 +184,8 @@ impl ReservedFields {
             }
         }
         let mut lengths = [0; LENGTH_SLOTS];
-        for name in always.iter().chain(&methods).map(AsRef::as_ref).chain(CHECKED_FIELDS.iter().copied()) {
+        let checked: FieldNames = field_names(CHECKED_FIELDS).map(Cow::from).collect();
+        for name in always.iter().chain(&methods).chain(&checked) {
             let (slot, length) = length_slot(name);
             if let Some(lengths) = lengths.get_mut(slot) {
                 *lengths |= 1_u64 << length;
@@ -342,10 +277,11 @@ mod tests {
 
     #[test]
     fn the_names_of_the_groups_are_plain_distinct_and_found() {
-        let all: Vec<&str> = [ADDRESS_FIELDS, CERTIFICATE_FIELDS, URL_FIELDS, METHOD_FIELDS].concat();
+        let groups = [ADDRESS_FIELDS, CERTIFICATE_FIELDS, URL_FIELDS, METHOD_FIELDS];
+        let all: Vec<&str> = groups.into_iter().flat_map(field_names).collect();
         assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len(), "a name twice");
         let fields = of(&["client", "url", "method"]);
-        assert!(CHECKED_FIELDS.iter().all(|name| fields.may_contain(name) && !fields.reserves_field(name, true)));
+        assert!(field_names(CHECKED_FIELDS).all(|name| fields.may_contain(name) && !fields.reserves_field(name, true)));
         for name in all {
             assert!(name.parse::<ReservedField>().is_ok_and(|item| item == ReservedField::Name(name.into())), "{name}");
             assert!(fields.reserves_field(name, false), "{name}");

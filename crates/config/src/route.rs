@@ -18,7 +18,7 @@ use crate::reading::section::ConfigSection;
 use crate::reading::table::{
     KeyReader, KeyTable as _, custom_key, file_key, keys, list_key, optional_key, optional_list_key, table_key,
 };
-use crate::reading::value_kinds::{BODY_BYTES_RANGE, boolean_kind, one_of, or_unlimited, size_kind};
+use crate::reading::value_kinds::{BODY_BYTES_RANGE, ValueError, boolean_kind, one_of, or_unlimited, size_kind};
 use http::HeaderName;
 use litequic_base::network::Network;
 use std::{
@@ -221,21 +221,16 @@ pub(super) fn read_route(
 ) -> RouteConfig {
     let route = RouteConfig::read_table(section);
     if !has_ca && route.client_certificate.is_some_and(|verify| verify != VerifyMode::None) {
-        section.note_fault(
-            "client_certificate",
-            "has no effect without client_certificates.ca",
-            Some(EXPECTED_CA),
-            None,
-        );
+        section.note_fault_expecting("client_certificate", "has no effect without client_certificates.ca", EXPECTED_CA);
     }
     let answers_itself = section.has_key("redirect") || section.has_key("respond");
     if route.intercept_errors && !has_pages && !section.has_entries("error_pages") && !answers_itself {
         // nginx accepts this and forwards the origin's error: an operator who wants to hide errors would not notice.
         let expected = "pages in [error_pages] or in error_pages of the route";
-        section.note_fault("intercept_errors", "has no effect without an error page", Some(expected), None);
+        section.note_fault_expecting("intercept_errors", "has no effect without an error page", expected);
     }
     if !section.has_key("users") {
-        section.note_fault("users_realm", "has no effect without users", None, None);
+        section.note_fault("users_realm", "has no effect without users");
     }
     for (n, token) in route.upgrade.iter().enumerate() {
         if route.upgrade.iter().take(n).any(|other| other == token) {
@@ -249,29 +244,28 @@ pub(super) fn read_route(
         ["origin", "rewrite_host", "max_body_bytes", "request_headers", "timeouts", "intercept_errors", "upgrade"];
     if section.has_key("respond") {
         for key in useless.into_iter().chain(["redirect", "rewrite_prefix"]).filter(|key| section.has_key(key)) {
-            section.note_fault(key, "has no effect beside respond", None, None);
+            section.note_fault(key, "has no effect beside respond");
         }
     } else if section.has_key("redirect") {
         for key in useless.into_iter().filter(|key| section.has_key(key)) {
-            section.note_fault(key, "has no effect beside redirect", None, None);
+            section.note_fault(key, "has no effect beside redirect");
         }
     }
     if section.has_key("path") {
-        section.note_fault("path_prefix", "has no effect beside path", None, None);
+        section.note_fault("path_prefix", "has no effect beside path");
     }
     if let Some(name) = route.name.as_ref().filter(|_| section.has_valid_keys(&["name"]))
         && let Some(line) = seen.names.insert(name.clone(), section.line())
     {
-        section.note_fault("name", &format!("the route in line {line} has this name"), None, None);
+        section.note_fault("name", format!("the route in line {line} has this name"));
     }
     let is_given = section.has_key("origin") && section.has_valid_keys(&["origin"]);
     if let Some(origin) = route.target_origin().filter(|origin| is_given && !origins.contains(origin)) {
-        note_unknown_origin(section, origin, origins);
+        note_unknown_origin(section, "origin", "no origin has this name".into(), origin, origins);
     }
     if let Some(auth) = route.auth.as_ref().filter(|auth| !auth.origin.is_empty() && !origins.contains(&*auth.origin)) {
-        let near = nearest_word(&auth.origin, origins.iter().copied()).map(|name| format!("{name:?}"));
         let problem = format!("no origin has the name {}", quote_line(&auth.origin));
-        section.note_fault("auth", &problem, Some(&list_origin_names(origins)), near.as_deref());
+        note_unknown_origin(section, "auth", problem, &auth.origin, origins);
     }
     let prefix = if route.path.is_some() { "" } else { route.normalized_prefix() };
     let place = (route.host.clone(), route.path.clone(), prefix.into(), route.conditions.canonical_text());
@@ -285,15 +279,21 @@ pub(super) fn read_route(
             (Some(_), true) => "host and path",
             (_, false) => "host, path and conditions",
         };
-        section.note_fault(key, &format!("the route in line {line} has the same {same}"), None, None);
+        section.note_fault(key, format!("the route in line {line} has the same {same}"));
     }
     route
 }
 
-/// Records the fault of a route to the unknown `origin`.
-fn note_unknown_origin(section: &ConfigSection<'_>, origin: &str, origins: &BTreeSet<&str>) {
-    let near = nearest_word(origin, origins.iter().copied()).map(|name| format!("{name:?}"));
-    section.note_fault("origin", "no origin has this name", Some(&list_origin_names(origins)), near.as_deref());
+/// Records the fault of a key that names the unknown `origin`.
+fn note_unknown_origin(
+    section: &ConfigSection<'_>,
+    key: &str,
+    problem: String,
+    origin: &str,
+    origins: &BTreeSet<&str>,
+) {
+    let near = nearest_word(origin, origins.iter().copied());
+    section.note_fault(key, ValueError::from(problem).expecting(list_origin_names(origins)).near(near));
 }
 
 /// Formats the names of `origins` as expected values.

@@ -194,7 +194,7 @@ fn read_server_id(section: &mut ConfigSection<'_>) -> ServerId {
     server_id.nonce_bytes = u8::try_from(sum.saturating_sub(id_len)).unwrap_or(least).max(least);
     if server_id.key_file.is_some() && id_len > MAX_ENCRYPTED_SERVER_ID {
         let expected = format!("1 to {MAX_ENCRYPTED_SERVER_ID} with key_file");
-        section.note_fault("id", &format!("has {id_len} bytes"), Some(&expected), None);
+        section.note_fault_expecting("id", format!("has {id_len} bytes"), &expected);
     }
     server_id
 }
@@ -221,11 +221,8 @@ fn server_id_kind() -> ValueKind<ServerIdBytes> {
         let id = if let Ok(address) = written.parse::<Ipv4Addr>() {
             ServerIdBytes(address.octets().to_vec())
         } else if written.parse::<Ipv6Addr>().is_ok() {
-            return Err(ValueError {
-                problem: "is an IPv6 address, whose 16 bytes exceed the limit".into(),
-                expected: Some("an IPv4 address; or 0x and some of its bytes that no other server has".into()),
-                nearest: None,
-            });
+            return Err(ValueError::from("is an IPv6 address, whose 16 bytes exceed the limit")
+                .expecting("an IPv4 address; or 0x and some of its bytes that no other server has"));
         } else if let Some(digits) = digits.filter(|digits| !digits.contains('=')) {
             parse_digits(digits)?
         } else {

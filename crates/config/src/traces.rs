@@ -171,7 +171,7 @@ named_enum! {
 pub(super) fn read_traces(section: &mut ConfigSection<'_>) -> Traces {
     let traces = Traces::read_table(section);
     if traces.endpoint.as_ref().is_some_and(|endpoint| !endpoint.is_https) {
-        section.note_fault("ca", "has no effect without TLS", Some("https:// or grpcs:// in endpoint"), None);
+        section.note_fault_expecting("ca", "has no effect without TLS", "https:// or grpcs:// in endpoint");
     }
     traces
 }

@@ -87,7 +87,7 @@ pub(super) fn read_transport(section: &mut ConfigSection<'_>) -> LiteQuic {
     if litequic.io == Io::S2nQuic && litequic.ack_frequency == AckFrequency::Adaptive {
         if section.has_valid_keys(&["ack_frequency"]) {
             let problem = "needs batches of datagrams, which io = \"s2n-quic\" does not have";
-            section.note_fault("ack_frequency", problem, Some("\"off\", a number, or another io"), None);
+            section.note_fault_expecting("ack_frequency", problem, "\"off\", a number, or another io");
         }
         litequic.ack_frequency = AckFrequency::Off;
     }

@@ -2,17 +2,17 @@
 //! holds them until a reload.
 
 use super::certificate_error::{CertificateError, CertificateErrors};
-use super::certificate_warning::{CertificateWarning, asn1_to_system_time};
-use super::encoding::check_encoding;
+use super::certificate_warning::asn1_to_system_time;
+use super::encoding::{parse_certificates, parse_items, read_file};
 use super::revocation;
 use super::suites::tls13_provider;
 use litequic_config::ClientCertificates;
 use rustls::{
     RootCertStore,
-    pki_types::{CertificateDer, CertificateRevocationListDer, pem::PemObject},
+    pki_types::{CertificateDer, CertificateRevocationListDer},
     server::{WebPkiClientVerifier, danger::ClientCertVerifier},
 };
-use std::{fs, path::Path, sync::Arc, time::SystemTime};
+use std::{path::Path, sync::Arc, time::SystemTime};
 use x509_parser::{prelude::FromDer, revocation_list::CertificateRevocationList};
 
 /// Certificate authorities that verify clients' certificates.
@@ -32,11 +32,11 @@ impl ClientAuthorities {
     /// [`CertificateErrors`], which name the file at fault.
     pub fn load_authorities(files: &ClientCertificates) -> Result<Option<Self>, CertificateErrors> {
         let Some(ca) = &files.ca else { return Ok(None) };
-        let unusable = |file: &Path, reason: String| CertificateError::Authority { file: file.into(), reason };
-        let roots = read_pem_items::<CertificateDer<'static>>(ca).and_then(|roots| {
-            if roots.is_empty() {
-                return Err(CertificateError::NoCertificate { file: ca.clone() });
-            }
+        let unusable = |file: &Path, reason: String| {
+            CertificateError::new(file, |file| format!("{file} cannot be used to verify clients: {reason}"))
+        };
+        let roots = read_file(ca).and_then(|pem| {
+            let roots = parse_certificates(&pem, ca)?;
             let mut store = RootCertStore::empty();
             for root in &roots {
                 store.add(root.clone()).map_err(|error| unusable(ca, error.to_string()))?;
@@ -61,14 +61,13 @@ impl ClientAuthorities {
 
     /// Returns warnings about authorities without a revocation list, if there are any lists, and about lists past their
     /// next update at `now`. Certificates of these authorities are rejected.
-    pub fn authority_warnings(&self, now: SystemTime) -> impl Iterator<Item = CertificateWarning> {
-        let missing = revocation::authorities_without_list(&self.roots, &self.crls)
-            .into_iter()
-            .map(CertificateWarning::for_missing_crl);
+    pub fn authority_warnings(&self, now: SystemTime) -> impl Iterator<Item = String> {
+        let missing = revocation::authorities_without_list(&self.roots, &self.crls).into_iter();
+        let missing = missing.map(|authority| revocation::missing_list_warning(&authority));
         missing.chain((1..).zip(&self.crls).filter_map(move |(place, crl)| {
             let (_, crl) = CertificateRevocationList::from_der(crl).ok()?;
             let next_update = asn1_to_system_time(crl.next_update()?);
-            (next_update < now).then(|| CertificateWarning::for_expired_crl(place, next_update))
+            (next_update < now).then(|| revocation::expired_list_warning(place, next_update))
         }))
     }
 
@@ -87,20 +86,12 @@ litequic_base::partial_debug!(ClientAuthorities);
 
 /// Reads the certificates of a PEM file, and makes roots of those that can be; at least one can.
 pub(super) fn read_roots(file: &Path) -> Result<(RootCertStore, Vec<CertificateDer<'static>>), CertificateError> {
-    let listed = read_pem_items::<CertificateDer<'static>>(file)?;
+    let listed: Vec<CertificateDer<'static>> = parse_items(&read_file(file)?, file)?;
     let mut roots = RootCertStore::empty();
     match roots.add_parsable_certificates(listed.iter().cloned()) {
-        (0, _) => Err(CertificateError::NoRoot { file: file.into() }),
+        (0, _) => Err(CertificateError::new(file, |file| format!("{file} contains no usable certificate"))),
         _ => Ok((roots, listed)),
     }
-}
-
-/// Reads every item of type `T` in a PEM file.
-pub(super) fn read_pem_items<T: PemObject>(file: &Path) -> Result<Vec<T>, CertificateError> {
-    let pem = fs::read(file).map_err(|source| CertificateError::Read { file: file.into(), source })?;
-    check_encoding(&pem, file)?;
-    let items: Result<_, _> = T::pem_slice_iter(&pem).collect();
-    items.map_err(|source| CertificateError::Pem { file: file.into(), source })
 }
 
 #[cfg(test)]

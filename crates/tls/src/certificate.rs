@@ -3,8 +3,8 @@
 
 use super::algorithm::KeyAlgorithm;
 use super::certificate_error::{CertificateError, CertificateErrors};
-use super::certificate_warning::{CertificateFacts, CertificateProblem, CertificateWarning, MIN_RSA_BITS, rsa_bits};
-use super::encoding::{check_encoding, has_encrypted_key};
+use super::certificate_warning::{CertificateFacts, MIN_RSA_BITS, rsa_bits};
+use super::encoding::{check_encoding, has_encrypted_key, invalid_pem, parse_certificates, read_file};
 use litequic_config::CertificateFiles;
 use rustls::{
     pki_types::{
@@ -14,7 +14,6 @@ use rustls::{
     sign::CertifiedKey,
 };
 use std::{
-    fs,
     net::IpAddr,
     path::Path,
     sync::Arc,
@@ -31,9 +30,12 @@ const MAX_RENEWAL_MARGIN: Duration = Duration::from_hours(30 * 24);
 /// A certificate chain with its key, as loaded from files or memory.
 #[derive(Debug, Clone)]
 pub struct LoadedCertificate {
-    key: Arc<CertifiedKey>,
-    algorithm: Arc<KeyAlgorithm>,
-    names: Arc<CertificateNames>,
+    /// Chain and key in the form that rustls serves.
+    pub key: Arc<CertifiedKey>,
+    /// Signature algorithm of the key.
+    pub algorithm: Arc<KeyAlgorithm>,
+    /// Names in the leaf.
+    pub names: Arc<CertificateNames>,
     /// Facts about each certificate of the chain, leaf first.
     facts: Arc<[CertificateFacts]>,
 }
@@ -45,9 +47,8 @@ impl LoadedCertificate {
     ///
     /// [`CertificateErrors`], which name the file at fault.
     pub fn load_certificate(files: &CertificateFiles) -> Result<Self, CertificateErrors> {
-        let read = |file: &Path| fs::read(file).map_err(|source| CertificateError::Read { file: file.into(), source });
-        let chain = read(&files.cert).and_then(|pem| read_chain(&pem, &files.cert));
-        let key = read(&files.key).and_then(|pem| read_key(&pem, &files.key));
+        let chain = read_file(&files.cert).and_then(|pem| read_chain(&pem, &files.cert));
+        let key = read_file(&files.key).and_then(|pem| read_key(&pem, &files.key));
         Self::from_chain_and_key(chain, key, files)
     }
 
@@ -69,38 +70,23 @@ impl LoadedCertificate {
             (Ok(chain), Ok(key)) => (chain, key),
             (chain, key) => return Err(CertificateErrors(chain.err().into_iter().chain(key.err()).collect())),
         };
-        let file = || files.key.clone();
-        let key = match rustls::crypto::aws_lc_rs::sign::any_supported_type(&key) {
-            Ok(key) => key,
-            Err(source) => {
-                let error = match chain.rsa_bits.filter(|bits| *bits < MIN_RSA_BITS) {
-                    Some(bits) => CertificateError::WeakKey { file: file(), bits },
-                    None => CertificateError::UnsupportedKey { file: file(), source },
-                };
-                return Err(error.into());
-            }
-        };
+        let key = rustls::crypto::aws_lc_rs::sign::any_supported_type(&key).map_err(|error| {
+            CertificateError::new(&files.key, |file| match chain.rsa_bits.filter(|bits| *bits < MIN_RSA_BITS) {
+                // No client accepts the key, and no TLS library signs with it.
+                Some(bits) => format!("the RSA key in {file} has {bits} bits; at least {MIN_RSA_BITS} are needed"),
+                None => format!("the key in {file} cannot be used: {error}"),
+            })
+        })?;
         let key = CertifiedKey::new(chain.der, key);
-        let mismatch = |_| CertificateError::KeyMismatch { cert: files.cert.clone(), key: file() };
-        key.keys_match().map_err(mismatch)?;
+        key.keys_match().map_err(|_| {
+            let cert = files.cert.display();
+            CertificateError::new(&files.key, |key| {
+                format!("the key in {key} does not match the certificate in {cert}")
+            })
+        })?;
         let algorithm = KeyAlgorithm::from_signing_key(&*key.key, chain.rsa_bits);
         let (key, algorithm, names) = (Arc::new(key), Arc::new(algorithm), Arc::new(chain.names));
         Ok(Self { key, algorithm, names, facts: chain.facts.into() })
-    }
-
-    /// Returns chain and key in the form that rustls serves.
-    pub fn certified_key(&self) -> &Arc<CertifiedKey> {
-        &self.key
-    }
-
-    /// Returns the signature algorithm of the key.
-    pub fn key_algorithm(&self) -> &KeyAlgorithm {
-        &self.algorithm
-    }
-
-    /// Returns the names in the leaf.
-    pub fn certificate_names(&self) -> &CertificateNames {
-        &self.names
     }
 
     /// Whether `other` has the same chain.
@@ -126,7 +112,7 @@ impl LoadedCertificate {
     }
 
     /// Returns the reasons why clients will reject the chain at `now`.
-    pub fn chain_warnings(&self, now: SystemTime) -> impl Iterator<Item = CertificateWarning> {
+    pub fn chain_warnings(&self, now: SystemTime) -> impl Iterator<Item = String> {
         (1..).zip(self.facts.iter()).flat_map(move |(place, facts)| facts.certificate_warnings(place, now))
     }
 }
@@ -141,13 +127,11 @@ struct CertificateChain {
 }
 
 fn read_chain(pem: &[u8], file: &Path) -> Result<CertificateChain, CertificateError> {
-    check_encoding(pem, file)?;
-    let der = CertificateDer::pem_slice_iter(pem)
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(|source| CertificateError::Pem { file: file.into(), source })?;
-    let leaf = der.first().ok_or_else(|| CertificateError::NoCertificate { file: file.into() })?;
-    let (_, leaf) = X509Certificate::from_der(leaf)
-        .map_err(|error| CertificateError::Malformed { file: file.into(), reason: error.to_string() })?;
+    let der = parse_certificates(pem, file)?;
+    let leaf = der.first().map_or(&[][..], |leaf| leaf);
+    let (_, leaf) = X509Certificate::from_der(leaf).map_err(|error| {
+        CertificateError::new(file, |file| format!("the first certificate of {file} cannot be parsed: {error}"))
+    })?;
     let (names, rsa_bits) = (CertificateNames::from_certificate(&leaf), rsa_bits(&leaf));
     let mut leaf_facts = CertificateFacts::from_x509(&leaf, true);
     let mut facts = Vec::new();
@@ -159,7 +143,11 @@ fn read_chain(pem: &[u8], file: &Path) -> Result<CertificateChain, CertificateEr
         facts.push(CertificateFacts::from_x509(&other, false));
     }
     if !has_issuer {
-        leaf_facts.problems.push(CertificateProblem::MissingIssuer(leaf.issuer().to_string()));
+        leaf_facts.problems.push(format!(
+            "is not followed by that of its issuer ({}): clients reject it, unless they trust this issuer itself; \
+             append the intermediate certificates",
+            leaf.issuer()
+        ));
     }
     facts.insert(0, leaf_facts);
     Ok(CertificateChain { der, names, facts, rsa_bits })
@@ -167,11 +155,15 @@ fn read_chain(pem: &[u8], file: &Path) -> Result<CertificateChain, CertificateEr
 
 fn read_key(pem: &[u8], file: &Path) -> Result<PrivateKeyDer<'static>, CertificateError> {
     check_encoding(pem, file)?;
-    PrivateKeyDer::from_pem_slice(pem).map_err(|source| match source {
+    PrivateKeyDer::from_pem_slice(pem).map_err(|error| match error {
         // With `Proc-Type`, the parser's error would be about base64.
-        _ if has_encrypted_key(pem) => CertificateError::EncryptedKey { file: file.into() },
-        pem::Error::NoItemsFound => CertificateError::NoKey { file: file.into() },
-        source => CertificateError::Pem { file: file.into(), source },
+        _ if has_encrypted_key(pem) => CertificateError::new(file, |file| {
+            format!("the private key in {file} is encrypted; decrypt it with openssl pkey")
+        }),
+        pem::Error::NoItemsFound => {
+            CertificateError::new(file, |file| format!("{file} contains no unencrypted private key"))
+        }
+        error => invalid_pem(file, &error),
     })
 }
 
@@ -338,7 +330,7 @@ mod tests {
     fn a_file_that_is_not_there_is_named() {
         let files = CertificateFiles { cert: "/nonexistent/tls.crt".into(), key: "/nonexistent/tls.key".into() };
         let errors = LoadedCertificate::load_certificate(&files).unwrap_err();
-        let at_fault: Vec<_> = errors.0.iter().map(|error| error.faulty_file().display().to_string()).collect();
+        let at_fault: Vec<_> = errors.0.iter().map(|error| error.file.display().to_string()).collect();
         assert_eq!(at_fault, ["/nonexistent/tls.crt", "/nonexistent/tls.key"]);
         assert!(errors.to_string().starts_with("cannot read /nonexistent/tls.crt: "), "{errors}");
     }
@@ -362,7 +354,7 @@ mod tests {
             ("", false),
         ];
         for (host, expected) in table {
-            assert_eq!(certificate.certificate_names().includes_host(host), expected, "{host:?}");
+            assert_eq!(certificate.names.includes_host(host), expected, "{host:?}");
         }
     }
 
@@ -374,7 +366,7 @@ mod tests {
             parameters.distinguished_name.push(rcgen::DnType::CommonName, "Common.Test");
             let key = rcgen::KeyPair::generate().unwrap();
             let cert = parameters.self_signed(&key).unwrap().pem();
-            load(&cert, &key.serialize_pem()).unwrap().certificate_names().dns.clone()
+            load(&cert, &key.serialize_pem()).unwrap().names.dns.clone()
         };
         assert_eq!(named(&[]), ["common.test"]);
         assert_eq!(named(&["other.test"]), ["other.test"]);

@@ -7,13 +7,9 @@ use super::presented_certificate::PresentedCertificate;
 use super::suites::{ALPN_H3, client_provider, tls13_provider};
 use litequic_config::CertificateFiles;
 use rustls::{
-    ClientConfig, ConfigBuilder, DigitallySignedStruct, RootCertStore, SignatureScheme,
-    client::{
-        VerifierBuilderError, WantsClientCert, WebPkiServerVerifier,
-        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-    },
-    crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature},
-    pki_types::{CertificateDer, ServerName, UnixTime},
+    ClientConfig, ConfigBuilder, RootCertStore,
+    client::{VerifierBuilderError, WantsClientCert, WebPkiServerVerifier},
+    crypto::CryptoProvider,
     sign::SingleCertAndKey,
     version::TLS13,
 };
@@ -82,8 +78,7 @@ fn build_client_config(
     let builder = client_config_builder(provider, trust, presented)?;
     let mut config = match files {
         Some(files) => {
-            let certificate =
-                SingleCertAndKey::from(Arc::clone(LoadedCertificate::load_certificate(files)?.certified_key()));
+            let certificate = SingleCertAndKey::from(Arc::clone(&LoadedCertificate::load_certificate(files)?.key));
             builder.with_client_cert_resolver(Arc::new(certificate))
         }
         None => builder.with_no_client_auth(),
@@ -103,16 +98,17 @@ fn client_config_builder(
         WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider)).build()
     };
     let mut listed = Vec::new();
-    let verifier: Arc<dyn ServerCertVerifier> = match trust {
-        ServerTrust::System => by(load_system_roots()?)?,
+    let verifier = match trust {
+        ServerTrust::System => Some(by(load_system_roots()?)?),
         ServerTrust::File(file) => {
             let (roots, certificates) = read_roots(file).map_err(CertificateErrors::from)?;
             listed = certificates;
-            by(roots)?
+            Some(by(roots)?)
         }
-        ServerTrust::Insecure => Arc::new(AnyServer(Arc::clone(&provider))),
+        ServerTrust::Insecure => None,
     };
-    Ok(builder.dangerous().with_custom_certificate_verifier(presented.recording_verifier(verifier, listed)))
+    let verifier = presented.recording_verifier(verifier, provider.signature_verification_algorithms, listed);
+    Ok(builder.dangerous().with_custom_certificate_verifier(verifier))
 }
 
 /// Loads the system's trusted roots.
@@ -126,42 +122,4 @@ pub(super) fn load_system_roots() -> Result<RootCertStore, TrustError> {
     }
     let reason = found.errors.first().map(|error| format!(": {error}")).unwrap_or_default();
     Err(TrustError::NoSystemRoots { reason })
-}
-
-#[derive(Debug)]
-struct AnyServer(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for AnyServer {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
 }

@@ -64,7 +64,7 @@ impl CertificateRequester {
 
     /// Whether there are authorities, so that the ClientHello has to be read before the handshake.
     pub(super) fn has_authorities(&self) -> bool {
-        self.resolver.current_store().client_authorities().is_some()
+        self.resolver.current_store().authorities.is_some()
     }
 
     /// Returns the certificate request for a client with `server_name`.
@@ -112,7 +112,7 @@ impl ClientCertVerifier for ClientVerifier {
         if bytes > MAX_CHAIN_BYTES {
             return Err(rustls::CertificateError::BadEncoding.into());
         }
-        match self.resolver.current_store().client_authorities() {
+        match &self.resolver.current_store().authorities {
             Some(authorities) => authorities.verifier.verify_client_cert(end_entity, intermediates, now),
             // A reload removed the authorities during the handshake.
             None => Err(rustls::CertificateError::UnknownIssuer.into()),

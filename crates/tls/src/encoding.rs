@@ -2,13 +2,43 @@
 //! lines, and would find nothing in most of these files. Pure.
 
 use super::certificate_error::CertificateError;
-use std::path::Path;
+use rustls::pki_types::{
+    CertificateDer,
+    pem::{self, PemObject},
+};
+use std::{fs, path::Path};
+
+/// Reads a file of certificates, keys or revocation lists.
+pub(super) fn read_file(file: &Path) -> Result<Vec<u8>, CertificateError> {
+    fs::read(file).map_err(|error| CertificateError::new(file, |file| format!("cannot read {file}: {error}")))
+}
+
+/// Parses every item of type `T` in `pem`, the content of `file`.
+pub(super) fn parse_items<T: PemObject>(pem: &[u8], file: &Path) -> Result<Vec<T>, CertificateError> {
+    check_encoding(pem, file)?;
+    let items: Result<_, _> = T::pem_slice_iter(pem).collect();
+    items.map_err(|error| invalid_pem(file, &error))
+}
+
+/// Parses the certificates in `pem`, at least one.
+pub(super) fn parse_certificates(pem: &[u8], file: &Path) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
+    let certificates: Vec<_> = parse_items(pem, file)?;
+    if certificates.is_empty() {
+        return Err(CertificateError::new(file, |file| format!("{file} contains no certificate")));
+    }
+    Ok(certificates)
+}
+
+/// Creates the error of a `file` with broken PEM.
+pub(super) fn invalid_pem(file: &Path, error: &pem::Error) -> CertificateError {
+    CertificateError::new(file, |file| format!("{file} is not valid PEM: {error}"))
+}
 
 /// Fails if `bytes`, the content of `file`, are in an encoding other than PEM in ASCII or UTF-8.
 ///
 /// # Errors
 ///
-/// [`CertificateError::NotPem`], with the actual encoding.
+/// The actual encoding, with the command that converts the file.
 pub(super) fn check_encoding(bytes: &[u8], file: &Path) -> Result<(), CertificateError> {
     let found = match bytes {
         [0xef, 0xbb, 0xbf, ..] => "begins with a byte order mark (BOM), which PEM does not have; save it without one",
@@ -18,7 +48,7 @@ pub(super) fn check_encoding(bytes: &[u8], file: &Path) -> Result<(), Certificat
         [0x30, 0x81..=0x84, ..] => "is DER or PKCS #12, not PEM; convert it with openssl x509, pkey, crl or pkcs12",
         _ => return Ok(()),
     };
-    Err(CertificateError::NotPem { file: file.into(), found })
+    Err(CertificateError::new(file, |file| format!("{file} {found}")))
 }
 
 /// Whether `pem` has an encrypted private key: in PKCS #8 (RFC 7468 §11), or with `Proc-Type` (RFC 1421 §4.6.1.1) as

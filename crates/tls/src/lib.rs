@@ -39,7 +39,6 @@ pub use algorithm::KeyAlgorithm;
 pub use authorities::ClientAuthorities;
 pub use certificate::{CertificateNames, LoadedCertificate};
 pub use certificate_error::{CertificateError, CertificateErrors};
-pub use certificate_warning::CertificateWarning;
 pub use challenge::challenge_config;
 pub use client::{ServerTrust, TrustError, client_config, client_config_recording};
 pub use client_certificates::{CertificatePolicy, CertificateRequester, parse_subject};

@@ -20,8 +20,10 @@ const AUTHORITY_NAME: &str = "litequic local authority";
 #[derive(Debug)]
 pub struct LocalAuthority {
     issuer: Issuer<'static, KeyPair>,
-    cert_pem: String,
-    key_pem: String,
+    /// The authority's certificate in PEM, which clients have to trust.
+    pub cert_pem: String,
+    /// The authority's private key in PEM (PKCS #8).
+    pub key_pem: String,
 }
 
 impl LocalAuthority {
@@ -52,16 +54,6 @@ impl LocalAuthority {
         set_validity(&mut parameters, AUTHORITY_VALIDITY);
         let (cert_pem, key_pem) = (parameters.self_signed(&key)?.pem(), key.serialize_pem());
         Ok(Self { issuer: Issuer::new(parameters, key), cert_pem, key_pem })
-    }
-
-    /// The authority's certificate in PEM, which clients have to trust.
-    pub fn cert_pem(&self) -> &str {
-        &self.cert_pem
-    }
-
-    /// The authority's private key in PEM (PKCS #8).
-    pub fn key_pem(&self) -> &str {
-        &self.key_pem
     }
 
     /// Makes an ECDSA P-256 key and a certificate for `names`, DNS names and IP addresses. Returns the certificate,
@@ -109,13 +101,13 @@ mod tests {
     #[test]
     fn a_certificate_has_its_names_and_no_warning() {
         let first = LocalAuthority::generate().unwrap();
-        let again = LocalAuthority::from_key_pem(first.key_pem()).unwrap();
+        let again = LocalAuthority::from_key_pem(&first.key_pem).unwrap();
         let names = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).to_vec();
         let (cert, key, _) = again.issue_certificate(names).unwrap();
         let files = CertificateFiles { cert: "tls.crt".into(), key: "tls.key".into() };
         let loaded = LoadedCertificate::from_pem(cert.as_bytes(), key.as_bytes(), &files).unwrap();
-        assert_eq!(loaded.certificate_names().dns, ["localhost"]);
-        assert_eq!(loaded.certificate_names().ip.len(), 2);
+        assert_eq!(loaded.names.dns, ["localhost"]);
+        assert_eq!(loaded.names.ip.len(), 2);
         assert_eq!(loaded.chain_warnings(SystemTime::now()).count(), 0);
     }
 }

@@ -35,8 +35,10 @@ const ORIGIN_ALPN: &[u8] = b"http/1.1";
 /// TLS to the servers of one origin, loaded from the configured files.
 #[derive(Clone)]
 pub struct OriginTlsFiles {
-    config: Arc<ClientConfig>,
-    digest: [u8; 32],
+    /// Configuration without session storage: each handshake verifies the certificate.
+    pub config: Arc<ClientConfig>,
+    /// Digest of everything that determines the configuration.
+    pub digest: [u8; 32],
     certificate: Option<LoadedCertificate>,
     /// Authorities in `ca` without a list in `crl`.
     without_list: Vec<String>,
@@ -103,16 +105,6 @@ impl OriginTlsFiles {
         Ok(Self { config: Arc::new(config), digest, certificate, without_list })
     }
 
-    /// Returns the configuration without session storage: each handshake verifies the certificate.
-    pub fn verifying_config(&self) -> &Arc<ClientConfig> {
-        &self.config
-    }
-
-    /// Returns a digest of everything that determines the configuration.
-    pub fn config_digest(&self) -> [u8; 32] {
-        self.digest
-    }
-
     /// Returns the reasons why handshakes will fail at `now`, with their keys: servers reject litequic's certificate,
     /// or litequic rejects the certificates of an authority.
     pub fn origin_tls_warnings(&self, now: SystemTime) -> Vec<(&'static str, String)> {
@@ -128,7 +120,7 @@ impl OriginTlsFiles {
             let end = httpdate::fmt_http_date(certificate.not_after());
             warnings.push(format!("the certificate expired on {end}: servers reject it"));
         }
-        let leaf = certificate.certified_key().cert.first();
+        let leaf = certificate.key.cert.first();
         let parsed = leaf.and_then(|leaf| X509Certificate::from_der(leaf).ok());
         let usage = parsed.as_ref().and_then(|(_, leaf)| leaf.extended_key_usage().ok().flatten());
         if usage.is_some_and(|usage| !usage.value.any && !usage.value.client_auth) {
@@ -162,7 +154,7 @@ fn load_own_certificate(cert: &Path, key: &Path) -> Result<LoadedCertificate, Ve
     let files = CertificateFiles { cert: cert.into(), key: key.into() };
     LoadedCertificate::load_certificate(&files).map_err(|CertificateErrors(errors)| {
         let fault = |error: &CertificateError| OriginTlsFault {
-            key: Some(if error.faulty_file() == files.key { "key" } else { "cert" }),
+            key: Some(if error.file == files.key { "key" } else { "cert" }),
             problem: error.to_string(),
         };
         errors.iter().map(fault).collect()
@@ -189,10 +181,7 @@ fn compute_config_digest(
         add(4, root.name_constraints.as_ref().map_or(&[][..], |constraints| constraints.as_ref()));
     }
     crls.iter().for_each(|crl| add(5, crl));
-    certificate
-        .iter()
-        .flat_map(|certificate| &certificate.certified_key().cert)
-        .for_each(|certificate| add(6, certificate));
+    certificate.iter().flat_map(|certificate| &certificate.key.cert).for_each(|certificate| add(6, certificate));
     context.finish().as_ref().try_into().unwrap_or_default()
 }
 
@@ -216,6 +205,8 @@ fn origin_client_config(
         .enforce_revocation_expiration()
         .build()
         .map_err(|error| format!("cannot be used to verify servers: {error}"))?;
+    let algorithms = provider.signature_verification_algorithms;
+    let verifier = RecordingVerifier { verifier: Some(webpki), algorithms, listed, record: record_rejection };
     let versions: &[_] = match min {
         TlsVersion::Tls13 => &[&TLS13],
         TlsVersion::Tls12 => &[&TLS13, &TLS12],
@@ -224,10 +215,10 @@ fn origin_client_config(
         .with_protocol_versions(versions)
         .map_err(|error| error.to_string())?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(RecordingVerifier::new(webpki, listed, record_rejection)));
+        .with_custom_certificate_verifier(Arc::new(verifier));
     let mut config = match certificate {
         Some(certificate) => {
-            builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(certificate.certified_key()))))
+            builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(&certificate.key))))
         }
         None => builder.with_no_client_auth(),
     };
@@ -321,7 +312,7 @@ mod tests {
         let ca = written(folder.path(), "ca.pem", &one);
         let key = written(folder.path(), "key.pem", &key);
         let system = SystemRoots::default();
-        let of = |table: &config::OriginTls| OriginTlsFiles::load_tls_files(table, &system).unwrap().config_digest();
+        let of = |table: &config::OriginTls| OriginTlsFiles::load_tls_files(table, &system).unwrap().digest;
         let table = config::OriginTls { ca: Some(ca.clone()), ..config::OriginTls::default() };
         let first = of(&table);
         assert_eq!(of(&table), first);
@@ -385,7 +376,7 @@ mod tests {
         let ca = written(folder.path(), "ca.pem", &made(None).0);
         let table = config::OriginTls { ca: Some(ca), ..config::OriginTls::default() };
         let tls = OriginTlsFiles::load_tls_files(&table, &SystemRoots::default()).unwrap();
-        assert_eq!(tls.verifying_config().alpn_protocols, [ORIGIN_ALPN]);
-        assert!(tls.verifying_config().require_ems);
+        assert_eq!(tls.config.alpn_protocols, [ORIGIN_ALPN]);
+        assert!(tls.config.require_ems);
     }
 }

@@ -6,9 +6,11 @@ use parking_lot::Mutex;
 use rustls::{
     CertificateError, DigitallySignedStruct, Error, SignatureScheme,
     client::{
+        WebPkiServerVerifier,
         danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
         verify_server_name,
     },
+    crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature},
     pki_types::{CertificateDer, ServerName, UnixTime},
     server::ParsedCertificate,
 };
@@ -132,22 +134,20 @@ fn join_certificate_names(names: &[String]) -> String {
 }
 
 impl PresentedCertificate {
-    /// Wraps `verifier` to record certificates and results here. A certificate in `listed` needs no issuer, and may be
-    /// an authority's, as for curl's `--cacert`.
+    /// Wraps `verifier` to record certificates and results here; without one, every certificate is accepted. A
+    /// certificate in `listed` needs no issuer, and may be an authority's, as for curl's `--cacert`.
     pub(super) fn recording_verifier(
         &self,
-        verifier: Arc<dyn ServerCertVerifier>,
+        verifier: Option<Arc<WebPkiServerVerifier>>,
+        algorithms: WebPkiSupportedAlgorithms,
         listed: Vec<CertificateDer<'static>>,
     ) -> Arc<dyn ServerCertVerifier> {
         let presented = self.clone();
-        Arc::new(RecordingVerifier::new(verifier, listed, move |leaf, intermediates, verified| {
-            let shown = RecordedHandshake {
-                leaf: leaf.clone().into_owned(),
-                intermediates,
-                verified: verified.map_err(Clone::clone),
-            };
-            *presented.0.lock() = Some(shown);
-        }))
+        let record = move |leaf: &CertificateDer<'_>, intermediates: usize, verified: Result<(), &Error>| {
+            let (leaf, verified) = (leaf.clone().into_owned(), verified.map_err(Clone::clone));
+            *presented.0.lock() = Some(RecordedHandshake { leaf, intermediates, verified });
+        };
+        Arc::new(RecordingVerifier { verifier, algorithms, listed, record })
     }
 
     /// Clears the record before another handshake.
@@ -250,21 +250,15 @@ fn verify_listed(leaf: &CertificateDer<'_>, name: &ServerName<'_>, now: UnixTime
     Ok(ServerCertVerified::assertion())
 }
 
-/// Wraps a verifier. A server's certificate that is listed needs no issuer, and may be an authority's. A function
-/// records each certificate, the number of its intermediates, and the result.
+/// Wraps a verifier, and records each certificate with the result.
 pub(super) struct RecordingVerifier<F> {
-    verifier: Arc<dyn ServerCertVerifier>,
-    listed: Vec<CertificateDer<'static>>,
-    record: F,
-}
-
-impl<F> RecordingVerifier<F>
-where
-    F: Fn(&CertificateDer<'_>, usize, Result<(), &Error>) + Send + Sync + 'static,
-{
-    pub(super) fn new(verifier: Arc<dyn ServerCertVerifier>, listed: Vec<CertificateDer<'static>>, note: F) -> Self {
-        Self { verifier, listed, record: note }
-    }
+    /// `None` accepts every certificate: the connection is encrypted, but the server is not authenticated.
+    pub(super) verifier: Option<Arc<WebPkiServerVerifier>>,
+    pub(super) algorithms: WebPkiSupportedAlgorithms,
+    /// Servers' certificates that need no issuer, and may be an authority's.
+    pub(super) listed: Vec<CertificateDer<'static>>,
+    /// Records a certificate, the number of its intermediates, and the result.
+    pub(super) record: F,
 }
 
 litequic_base::partial_debug!(RecordingVerifier<F> { verifier });
@@ -281,7 +275,11 @@ where
         ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let outcome = match self.verifier.verify_server_cert(leaf, intermediates, name, ocsp, now) {
+        let verified = match &self.verifier {
+            Some(verifier) => verifier.verify_server_cert(leaf, intermediates, name, ocsp, now),
+            None => Ok(ServerCertVerified::assertion()),
+        };
+        let outcome = match verified {
             Err(Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::Other(_)))
                 if self.listed.iter().any(|listed| listed == leaf) =>
             {
@@ -299,7 +297,7 @@ where
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.verifier.verify_tls12_signature(message, certificate, signature)
+        verify_tls12_signature(message, certificate, signature, &self.algorithms)
     }
 
     fn verify_tls13_signature(
@@ -308,11 +306,11 @@ where
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.verifier.verify_tls13_signature(message, certificate, signature)
+        verify_tls13_signature(message, certificate, signature, &self.algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.verifier.supported_verify_schemes()
+        self.algorithms.supported_schemes()
     }
 }
 
@@ -350,11 +348,11 @@ mod tests {
         let mut roots = rustls::RootCertStore::empty();
         roots.add(leaf.clone()).unwrap();
         let provider = Arc::new(crate::suites::tls13_provider());
-        let webpki =
-            rustls::client::WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build().unwrap();
+        let algorithms = provider.signature_verification_algorithms;
+        let webpki = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build().unwrap();
         let verify = |listed: &[CertificateDer<'static>], name: &str, now: UnixTime| {
             let presented = PresentedCertificate::default();
-            let verifier = presented.recording_verifier(Arc::clone(&webpki) as _, listed.to_vec());
+            let verifier = presented.recording_verifier(Some(Arc::clone(&webpki)), algorithms, listed.to_vec());
             let _ = verifier.verify_server_cert(&leaf, &[], &ServerName::try_from(name.to_owned()).unwrap(), &[], now);
             presented.certificate_rejection().map(|distrust| distrust.to_string())
         };

@@ -35,15 +35,15 @@ pub struct CertificateStore {
     /// Certificates by IP address.
     by_address: HashMap<IpAddr, CertificateGroup>,
     /// All certificates in the order of the configuration; those issued by ACME are last.
-    all: Vec<LoadedCertificate>,
+    pub all: Vec<LoadedCertificate>,
     /// Number of certificates from files, at the beginning of `all`.
     files: usize,
     /// Names and addresses whose certificate is still to be issued: their clients get none.
     awaited: BTreeSet<String>,
     /// Certificates that no client gets.
-    unserved: Vec<UnservedCertificate>,
+    pub unserved: Vec<UnservedCertificate>,
     /// Authorities for clients' certificates, if these are requested.
-    authorities: Option<ClientAuthorities>,
+    pub authorities: Option<ClientAuthorities>,
 }
 
 /// A certificate that no client gets, because others with its names sign with the same algorithms.
@@ -97,24 +97,9 @@ impl CertificateStore {
         Self { authorities, ..self }
     }
 
-    /// Returns the authorities for clients' certificates; `None` if these are not requested.
-    pub fn client_authorities(&self) -> Option<&ClientAuthorities> {
-        self.authorities.as_ref()
-    }
-
     /// Returns the certificates of files, in the order of the configuration.
     pub fn file_certificates(&self) -> &[LoadedCertificate] {
         self.all.get(..self.files).unwrap_or_default()
-    }
-
-    /// Returns all certificates: those of files, then those issued by ACME.
-    pub fn all_certificates(&self) -> &[LoadedCertificate] {
-        &self.all
-    }
-
-    /// Returns the certificates that no client gets.
-    pub fn unserved_certificates(&self) -> &[UnservedCertificate] {
-        &self.unserved
     }
 
     /// Selects the certificate for a client with `sni` at the address `local`: of those for the name, the cheapest that
@@ -127,7 +112,7 @@ impl CertificateStore {
         offered: &[SignatureScheme],
     ) -> Option<&LoadedCertificate> {
         let group = self.certificates_for_name(sni, local);
-        let chosen = group.iter().find(|certificate| certificate.key_algorithm().signs_one_of(offered));
+        let chosen = group.iter().find(|certificate| certificate.algorithm.signs_one_of(offered));
         chosen.or(group.first())
     }
 
@@ -208,7 +193,7 @@ fn accepted_schemes<'a>(offered: &'a [SignatureScheme], suites: &[CipherSuite]) 
 }
 
 fn all_cover(group: &[LoadedCertificate], host: &str) -> bool {
-    !group.is_empty() && group.iter().all(|certificate| certificate.certificate_names().includes_host(host))
+    !group.is_empty() && group.iter().all(|certificate| certificate.names.includes_host(host))
 }
 
 /// Returns the wildcard for the first label of `name`.
@@ -228,10 +213,10 @@ impl CertificatePositions {
     fn from_certificates(all: &[LoadedCertificate]) -> Self {
         let (mut by_name, mut by_address) = (HashMap::<_, Vec<_>>::new(), HashMap::<_, Vec<_>>::new());
         for (place, certificate) in all.iter().enumerate() {
-            for name in &certificate.certificate_names().dns {
+            for name in &certificate.names.dns {
                 by_name.entry(name.clone()).or_default().push(place);
             }
-            for address in &certificate.certificate_names().ip {
+            for address in &certificate.names.ip {
                 by_address.entry(address.to_canonical()).or_default().push(place);
             }
         }
@@ -247,7 +232,7 @@ impl CertificatePositions {
             }
         }
         let names = |certificate: &LoadedCertificate| -> BTreeSet<_> {
-            let names = certificate.certificate_names();
+            let names = &certificate.names;
             names.dns.iter().cloned().chain(names.ip.iter().map(|address| address.to_canonical().to_string())).collect()
         };
         let first = all.first().map(names).unwrap_or_default();
@@ -273,13 +258,10 @@ impl CertificatePositions {
 
     /// Returns the certificates that clients get for the names of `certificate`, and that sign with its schemes.
     fn find_replacements(&self, certificate: &LoadedCertificate, all: &[LoadedCertificate]) -> Vec<usize> {
-        let names = certificate.certificate_names().dns.iter().filter_map(|name| self.by_name.get(name));
-        let addresses =
-            certificate.certificate_names().ip.iter().filter_map(|ip| self.by_address.get(&ip.to_canonical()));
-        let is_alike = |place: &usize| {
-            let schemes = certificate.key_algorithm().signature_schemes();
-            all.get(*place).is_some_and(|other| other.key_algorithm().signs_one_of(schemes))
-        };
+        let names = certificate.names.dns.iter().filter_map(|name| self.by_name.get(name));
+        let addresses = certificate.names.ip.iter().filter_map(|ip| self.by_address.get(&ip.to_canonical()));
+        let schemes = &certificate.algorithm.schemes;
+        let is_alike = |place: &usize| all.get(*place).is_some_and(|other| other.algorithm.signs_one_of(schemes));
         let places: BTreeSet<usize> = names.chain(addresses).flatten().copied().filter(is_alike).collect();
         places.into_iter().collect()
     }
@@ -292,11 +274,11 @@ fn cheapest_by_scheme(all: &[LoadedCertificate], first: &[usize], then: &[usize]
     let mut places = Vec::new();
     for candidates in [first, then] {
         let mut candidates: Vec<_> =
-            candidates.iter().filter_map(|place| Some((*place, all.get(*place)?.key_algorithm()))).collect();
+            candidates.iter().filter_map(|place| Some((*place, &*all.get(*place)?.algorithm))).collect();
         candidates.sort_by_key(|(_, algorithm)| algorithm.handshake_cost());
         for (place, algorithm) in candidates {
             let known = schemes.len();
-            schemes.extend(algorithm.signature_schemes().iter().map(|scheme| u16::from(*scheme)));
+            schemes.extend(algorithm.schemes.iter().map(|scheme| u16::from(*scheme)));
             if schemes.len() > known || places.is_empty() {
                 places.push(place);
             }
@@ -348,7 +330,7 @@ impl CertificateResolver {
         if chosen.is_none() {
             self.1.misses.fetch_add(1, Relaxed);
         }
-        Some(Arc::clone(chosen?.certified_key()))
+        Some(Arc::clone(&chosen?.key))
     }
 
     /// Returns the current store.
@@ -428,11 +410,7 @@ mod tests {
         ];
         let store = store();
         for (sni, expected) in table {
-            assert_eq!(
-                store.choose_certificate(sni, UNKNOWN_ADDRESS, ALL).unwrap().certificate_names().dns[0],
-                expected,
-                "{sni:?}"
-            );
+            assert_eq!(store.choose_certificate(sni, UNKNOWN_ADDRESS, ALL).unwrap().names.dns[0], expected, "{sni:?}");
         }
     }
 
@@ -449,7 +427,7 @@ mod tests {
         let store = store();
         for (sni, local, expected) in table {
             assert_eq!(
-                store.choose_certificate(sni, local.parse().unwrap(), ALL).unwrap().certificate_names().dns[0],
+                store.choose_certificate(sni, local.parse().unwrap(), ALL).unwrap().names.dns[0],
                 expected,
                 "{sni:?} at {local}"
             );
@@ -545,7 +523,7 @@ mod tests {
             let served = store.choose_certificate(sni, local, offered).unwrap();
             assert!(served.is_same_chain(&store.file_certificates()[expected]), "{sni:?} at {local}: {offered:?}");
         }
-        assert_eq!(store.unserved_certificates(), []);
+        assert_eq!(store.unserved, []);
     }
 
     #[test]
@@ -576,7 +554,7 @@ mod tests {
         for name in ["a.test", "b.test", "c.test", "d.test", "www.wild.test", "api.wild.test"] {
             assert!(store.has_name(name), "{name}");
         }
-        assert_eq!(store.unserved_certificates(), [UnservedCertificate { position: 4, instead: vec![2] }]);
+        assert_eq!(store.unserved, [UnservedCertificate { position: 4, instead: vec![2] }]);
     }
 
     #[test]
@@ -601,7 +579,7 @@ mod tests {
         ];
         for (certificates, expected) in table {
             let names: Vec<_> = certificates.iter().map(|(_, names)| names).collect();
-            assert_eq!(of_kinds(certificates).unserved_certificates(), expected, "{names:?}");
+            assert_eq!(of_kinds(certificates).unserved, expected, "{names:?}");
         }
         let nameless = || {
             let mut parameters = CertificateParams::new([]).unwrap();
@@ -611,7 +589,7 @@ mod tests {
             SelfSigned { cert_pem, key_pem, spki_sha256: String::new() }.to_loaded_certificate().unwrap()
         };
         let store = CertificateStore::new(nameless(), [certificate(&["a.test"]), nameless()]);
-        assert_eq!(store.unserved_certificates(), [unserved(2, &[])]);
+        assert_eq!(store.unserved, [unserved(2, &[])]);
         assert!(
             store.choose_certificate(None, UNKNOWN_ADDRESS, ALL).unwrap().is_same_chain(&store.file_certificates()[0])
         );

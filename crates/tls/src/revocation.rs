@@ -1,17 +1,20 @@
 //! Checks certificate revocation lists for faults that rustls reports without a reason, or not at all.
 
-use super::authorities::read_pem_items;
 use super::certificate_error::CertificateError;
+use super::encoding::{parse_items, read_file};
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer};
-use std::path::Path;
+use std::{path::Path, time::SystemTime};
 use x509_parser::{certificate::X509Certificate, prelude::FromDer, revocation_list::CertificateRevocationList};
 
 /// Reads the revocation lists of a PEM file, at least one.
 pub(super) fn read_revocation_lists(
     file: &Path,
 ) -> Result<Vec<CertificateRevocationListDer<'static>>, CertificateError> {
-    let crls = read_pem_items(file)?;
-    if crls.is_empty() { Err(CertificateError::NoCrl { file: file.into() }) } else { Ok(crls) }
+    let crls: Vec<_> = parse_items(&read_file(file)?, file)?;
+    if crls.is_empty() {
+        return Err(CertificateError::new(file, |file| format!("{file} contains no certificate revocation list")));
+    }
+    Ok(crls)
 }
 
 /// Returns the reason why one of `crls` cannot be used: a list of version 1, as `openssl ca -gencrl` makes without
@@ -48,6 +51,13 @@ pub(super) fn authorities_without_list(
 /// Formats the warning about `authority`, which has no revocation list.
 pub(super) fn missing_list_warning(authority: &str) -> String {
     format!("there is no certificate revocation list of {authority:?}: certificates that it has signed are rejected")
+}
+
+/// Formats the warning that the list at `place` of a file is past its `next_update` (RFC 5280 §5.1.2.5).
+pub(super) fn expired_list_warning(place: usize, next_update: SystemTime) -> String {
+    let list = if place > 1 { format!("revocation list {place}") } else { "the revocation list".into() };
+    let date = httpdate::fmt_http_date(next_update);
+    format!("{list} is out of date since {date}: certificates of its authority are rejected")
 }
 
 #[cfg(test)]

@@ -21,53 +21,34 @@ use std::sync::Arc;
 /// Bytes of secrets with SHA-384, which one cipher suite has; the others have SHA-256.
 const SHA384_LEN: usize = 48;
 
-/// Traffic secrets of one connection from rustls, of which keys are made.
-#[derive(Default)]
-pub(super) struct TrafficSecrets(Mutex<SecretLevels>);
+/// Labels of the secrets of which keys are made, in the names of the key log format (RFC 8446 §7.1).
+const LABELS: [&str; 4] = [
+    "CLIENT_HANDSHAKE_TRAFFIC_SECRET",
+    "SERVER_HANDSHAKE_TRAFFIC_SECRET",
+    "CLIENT_TRAFFIC_SECRET_0",
+    "SERVER_TRAFFIC_SECRET_0",
+];
 
+/// Traffic secrets of one connection from rustls, of which keys are made, in the order of [`LABELS`].
 #[derive(Default)]
-struct SecretLevels {
-    handshake: SecretSides,
-    application: SecretSides,
-}
-
-#[derive(Default)]
-struct SecretSides {
-    client: Option<Prk>,
-    server: Option<Prk>,
-}
-
-impl SecretSides {
-    fn take_pair(&mut self) -> Option<SecretPair> {
-        Some(SecretPair { server: self.server.take()?, client: self.client.take()? })
-    }
-}
+pub(super) struct TrafficSecrets(Mutex<[Option<Prk>; LABELS.len()]>);
 
 impl TrafficSecrets {
     /// Takes the server's keys at the level Handshake, after rustls has reached this level.
     pub(super) fn handshake_keys(&self, suite: CipherSuite) -> Option<(HandshakeKey, HandshakeHeaderKey)> {
-        HandshakeKey::new_server(aead_algorithm(suite)?, self.with_levels(|levels| levels.handshake.take_pair())?)
+        let [client, server, ..] = &mut *self.0.lock();
+        HandshakeKey::new_server(aead_algorithm(suite)?, take_pair(client, server)?)
     }
 
     /// Takes the server's 1-RTT keys, after rustls has reached this level.
     pub(super) fn one_rtt_keys(&self, suite: CipherSuite) -> Option<(OneRttKey, OneRttHeaderKey)> {
-        OneRttKey::new_server(aead_algorithm(suite)?, self.with_levels(|levels| levels.application.take_pair())?)
-    }
-
-    fn with_levels<T>(&self, what: impl FnOnce(&mut SecretLevels) -> T) -> T {
-        what(&mut self.0.lock())
+        let [.., client, server] = &mut *self.0.lock();
+        OneRttKey::new_server(aead_algorithm(suite)?, take_pair(client, server)?)
     }
 }
 
-/// Returns the slot of the secret `label`, in the names of the key log format (RFC 8446 §7.1).
-fn secret_slot<'a>(levels: &'a mut SecretLevels, label: &str) -> Option<&'a mut Option<Prk>> {
-    match label {
-        "CLIENT_HANDSHAKE_TRAFFIC_SECRET" => Some(&mut levels.handshake.client),
-        "SERVER_HANDSHAKE_TRAFFIC_SECRET" => Some(&mut levels.handshake.server),
-        "CLIENT_TRAFFIC_SECRET_0" => Some(&mut levels.application.client),
-        "SERVER_TRAFFIC_SECRET_0" => Some(&mut levels.application.server),
-        _ => None,
-    }
+fn take_pair(client: &mut Option<Prk>, server: &mut Option<Prk>) -> Option<SecretPair> {
+    Some(SecretPair { server: server.take()?, client: client.take()? })
 }
 
 /// Passes a connection's secrets to [`TrafficSecrets`] and to the configured key log.
@@ -82,18 +63,18 @@ pub(super) struct SecretLog {
 impl KeyLog for SecretLog {
     fn log(&self, label: &str, client_random: &[u8], secret: &[u8]) {
         let hash = if secret.len() == SHA384_LEN { HKDF_SHA384 } else { HKDF_SHA256 };
-        self.secrets.with_levels(|levels| {
-            if let Some(place) = secret_slot(levels, label) {
-                *place = Some(Prk::new_less_safe(hash, secret));
+        for (known, slot) in LABELS.iter().zip(&mut *self.secrets.0.lock()) {
+            if *known == label {
+                *slot = Some(Prk::new_less_safe(hash, secret));
             }
-        });
+        }
         if self.log.will_log(label) {
             self.log.log(label, client_random, secret);
         }
     }
 
     fn will_log(&self, label: &str) -> bool {
-        self.secrets.with_levels(|levels| secret_slot(levels, label).is_some()) || self.log.will_log(label)
+        LABELS.contains(&label) || self.log.will_log(label)
     }
 }
 

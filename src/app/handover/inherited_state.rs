@@ -1,15 +1,20 @@
 //! Collects the state that a starting process takes over from the running one, or begins without any.
 
+use super::offer::OfferedIds;
 use super::predecessor::{FoundPredecessor, Predecessor};
 use super::protocol::OlderProcess;
 use crate::app::replica::{load_secrets, load_server_id_key};
 use crate::app::sockets::InheritedSockets;
 use crate::app::start_error::StartError;
-use litequic_config::Config;
+use litequic_config::{Config, ServerIdShape};
 use litequic_proxy::Maintenance;
-use litequic_quic::{Generations, IdLayout, IdScheme, Secrets};
-use litequic_telemetry::clients::DenyList;
-use std::{path::Path, sync::Arc};
+use litequic_quic::{Generations, IdLayout, IdScheme, Replica, Secrets};
+use litequic_telemetry::clients::{DeniedNetwork, DenyList};
+use std::{
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 /// State that this process takes over, or begins with.
 pub(in crate::app) struct InheritedState {
@@ -69,18 +74,11 @@ impl InheritedState {
                 denied: DenyList::default(),
                 http3: None,
             },
-            Some(FoundPredecessor {
-                predecessor,
-                inherited,
-                generation,
-                secret,
-                replica,
-                ids: (layout, mask),
-                older,
-                maintenance,
-                denied,
-                http3,
-            }) => {
+            Some(FoundPredecessor { predecessor, inherited, generation, older, offer }) => {
+                let (layout, mask) = offer.connection_ids.map_or_else(Default::default, |ids| {
+                    let OfferedIds { encrypted, mask, nonce, server_id } = ids;
+                    (IdLayout(Some(ServerIdShape { server_id, nonce, encrypted })), Some(mask))
+                });
                 let own_layout = IdLayout::from_server_id(config.listen.server_id.as_ref());
                 if layout != own_layout {
                     // The kernel steers by one layout alone.
@@ -88,6 +86,7 @@ impl InheritedState {
                 }
                 let ids = scheme(mask)?;
                 // Clients of the predecessor have reset tokens of its replica.
+                let replica = Replica::with_name(offer.replica);
                 if replica != own.replica {
                     let (own, replica) = (&own.replica.0, &replica.0);
                     tracing::info!(
@@ -96,18 +95,31 @@ impl InheritedState {
                         "stateless reset tokens are derived from the previous replica name until a restart"
                     );
                 }
-                let mut secrets = match secret {
+                let mut secrets = match offer.secret {
                     // The predecessor's secret is used only if none comes from a file: this process has read that file
                     // itself.
-                    Some(secret) if config.listen.secret_file.is_none() => Secrets::from_predecessor(secret),
+                    Some(secret) if config.listen.secret_file.is_none() => Secrets::from_predecessor(secret.0),
                     _ => own,
                 };
                 secrets.replica = replica;
-                let predecessor = Some(predecessor);
-                let others = Arc::new(Generations::from_numbers(older.iter().map(OlderProcess::generation)));
-                let secrets = Arc::new(secrets);
-                Self { inherited, generation, secrets, ids, predecessor, older, others, maintenance, denied, http3 }
+                Self {
+                    inherited,
+                    generation,
+                    secrets: Arc::new(secrets),
+                    ids,
+                    predecessor: Some(predecessor),
+                    others: Arc::new(Generations::from_numbers(older.iter().map(|older| older.generation))),
+                    older,
+                    maintenance: offer.maintenance.into_iter().collect(),
+                    denied: DenyList::from_networks(offer.denied.iter().filter_map(denied_network), Instant::now()),
+                    http3: offer.http3,
+                }
             }
         })
     }
+}
+
+/// Reads a denied network of an offer; `None` if only a younger version can read it.
+fn denied_network((network, seconds): &(String, u64)) -> Option<DeniedNetwork> {
+    Some(DeniedNetwork { network: network.parse().ok()?, left: Duration::from_secs(*seconds) })
 }

@@ -29,7 +29,6 @@ mod successor;
 mod takeover;
 
 pub(super) use inherited_state::InheritedState;
-pub(super) use predecessor::Predecessor;
 pub(super) use protocol::HandoverError;
-pub(super) use server::HandoverListener;
+pub(super) use server::{HandoverListener, HandoverServer};
 pub(super) use takeover::{HandoverPath, take_over};

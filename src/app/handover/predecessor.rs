@@ -1,23 +1,20 @@
 //! Takes over from the running process: the side of the new process.
 
 use super::HandoverError;
-use super::offer::{HandoverOffer, OfferError, OfferedIds};
+use super::offer::{HandoverOffer, OfferError};
 use super::protocol::{
     ANSWER_TIMEOUT, DONE, GO, HandoverFailure, OlderProcess, READY, check_peer_user, expect_byte, send_bytes,
     send_prepared,
 };
 use crate::app::sockets::InheritedSockets;
-use litequic_config::ServerIdShape;
 use litequic_net::{self as net, Generation, SocketGroup};
-use litequic_proxy::Maintenance;
-use litequic_quic::{IdLayout, Replica};
-use litequic_telemetry::clients::{DeniedNetwork, DenyList};
+use litequic_quic::IdLayout;
 use std::{
     io::ErrorKind,
+    mem,
     net::{TcpListener, UdpSocket},
     os::fd::OwnedFd,
     path::{Path, PathBuf},
-    time::{Duration, Instant},
 };
 use tokio::{net::UnixStream, time::timeout};
 
@@ -27,36 +24,21 @@ pub(in crate::app) struct Predecessor {
     path: PathBuf,
     stream: UnixStream,
     /// Number of the running process. `None` in another PID namespace.
-    process: Option<i32>,
+    pub(in crate::app) process: Option<i32>,
     /// Version of the running litequic, once its offer was received.
     version: String,
 }
 
 /// The running process and the content of the offer.
-pub(in crate::app) struct FoundPredecessor {
-    pub(in crate::app) predecessor: Predecessor,
-    pub(in crate::app) inherited: InheritedSockets,
+pub(super) struct FoundPredecessor {
+    pub(super) predecessor: Predecessor,
+    pub(super) inherited: InheritedSockets,
     /// Generation of this process.
-    pub(in crate::app) generation: u8,
-    /// The secret of tokens.
-    pub(in crate::app) secret: Option<[u8; 32]>,
-    /// Replica of the predecessor's stateless reset tokens.
-    pub(in crate::app) replica: Replica,
-    /// Layout of the predecessor's connection IDs, and the key of their mask, if they have one.
-    pub(in crate::app) ids: (IdLayout, Option<[u32; 2]>),
+    pub(super) generation: u8,
     /// The predecessor, and older processes that drain.
-    pub(in crate::app) older: Vec<OlderProcess>,
-    /// Routes that are in maintenance in the running process.
-    pub(in crate::app) maintenance: Maintenance,
-    /// Networks whose clients the running process denies.
-    pub(in crate::app) denied: DenyList,
-    /// The operator's order for HTTP/3 in the running process.
-    pub(in crate::app) http3: Option<bool>,
-}
-
-/// Reads a denied network of an offer; `None` if only a younger version can read it.
-fn denied_network((network, seconds): &(String, u64)) -> Option<DeniedNetwork> {
-    Some(DeniedNetwork { network: network.parse().ok()?, left: Duration::from_secs(*seconds) })
+    pub(super) older: Vec<OlderProcess>,
+    /// The rest of the offer.
+    pub(super) offer: HandoverOffer,
 }
 
 impl Predecessor {
@@ -69,7 +51,7 @@ impl Predecessor {
     /// # Cancel safety
     ///
     /// Dropping the future closes the connection: the other process continues.
-    pub(in crate::app) async fn find_running(path: &Path) -> Result<Option<FoundPredecessor>, HandoverError> {
+    pub(super) async fn find_running(path: &Path) -> Result<Option<FoundPredecessor>, HandoverError> {
         let stream = match UnixStream::connect(path).await {
             Ok(stream) => stream,
             // There is no socket, or the process that bound it is gone.
@@ -89,7 +71,7 @@ impl Predecessor {
             Ok(received) => received?,
             Err(_) => return Err(HandoverFailure::TimedOut),
         };
-        let offer = HandoverOffer::decode_offer(&message)?;
+        let mut offer = HandoverOffer::decode_offer(&message)?;
         self.version.clone_from(&offer.version);
         tracing::info!(
             process = self.process,
@@ -103,16 +85,16 @@ impl Predecessor {
         }
         let mut descriptors = descriptors.into_iter();
         let mut groups = Vec::new();
-        for group in offer.groups {
+        for group in mem::take(&mut offer.groups) {
             let sockets = descriptors.by_ref().take(group.sockets).map(UdpSocket::from).collect();
             let generations = group.generations.into_iter().map(Generation::from).collect();
             groups.push(SocketGroup::from_sockets(sockets, generations).map_err(|_| OfferError::Wrong("udp"))?);
         }
         let mut listeners = Vec::new();
-        for one in offer.listeners {
+        for one in mem::take(&mut offer.listeners) {
             listeners.push((one.address, descriptors.by_ref().take(one.count).map(TcpListener::from).collect()));
         }
-        let generations = [offer.generation].into_iter().chain(offer.older);
+        let generations = [offer.generation].into_iter().chain(mem::take(&mut offer.older));
         let older: Vec<OlderProcess> = generations
             .zip(descriptors)
             .map(|(generation, pipe): (u8, OwnedFd)| OlderProcess { generation, pipe })
@@ -121,31 +103,13 @@ impl Predecessor {
             .map(|more| offer.generation.wrapping_add(more))
             .find(|number| older.iter().all(|older| older.generation != *number))
             .ok_or(OfferError::Wrong("older"))?;
-        Ok(FoundPredecessor {
-            predecessor: self,
-            inherited: InheritedSockets { groups, listeners },
-            generation,
-            secret: offer.secret.map(|secret| secret.0),
-            replica: Replica::with_name(offer.replica),
-            ids: offer.connection_ids.map_or_else(Default::default, |ids| {
-                let OfferedIds { encrypted, mask, nonce, server_id } = ids;
-                (IdLayout(Some(ServerIdShape { server_id, nonce, encrypted })), Some(mask))
-            }),
-            older,
-            maintenance: offer.maintenance.into_iter().collect(),
-            denied: DenyList::from_networks(offer.denied.iter().filter_map(denied_network), Instant::now()),
-            http3: offer.http3,
-        })
+        let inherited = InheritedSockets { groups, listeners };
+        Ok(FoundPredecessor { predecessor: self, inherited, generation, older, offer })
     }
 
     /// Error for connection IDs of the layout `layout` in the running process, and `own` in this one.
-    pub(in crate::app) fn layout_error(&self, layout: IdLayout, own: IdLayout) -> HandoverError {
+    pub(super) fn layout_error(&self, layout: IdLayout, own: IdLayout) -> HandoverError {
         HandoverFailure::with_path(&self.path)(HandoverFailure::Layout(layout, own))
-    }
-
-    /// The number of the running process. `None` in another PID namespace.
-    pub(in crate::app) fn process_id(&self) -> Option<i32> {
-        self.process
     }
 
     /// Reports that this process is prepared, and waits for GO.

@@ -69,12 +69,6 @@ pub(crate) struct OlderProcess {
     pub(super) pipe: OwnedFd,
 }
 
-impl OlderProcess {
-    pub(super) fn generation(&self) -> u8 {
-        self.generation
-    }
-}
-
 pub(super) async fn send_bytes(stream: &mut UnixStream, bytes: &[u8]) -> Result<(), HandoverFailure> {
     // Only a process that reads nothing makes this wait.
     Ok(timeout(ANSWER_TIMEOUT, stream.write_all(bytes)).await.map_err(|_| HandoverFailure::TimedOut)??)

@@ -11,19 +11,20 @@ use super::{
     successor::Successor,
     takeover::HandoverPath,
 };
-use crate::app::{denial, http3_switch::Http3Switch, metrics::ProcessMetrics, named_socket::SocketName, service};
-use arc_swap::ArcSwap;
+use crate::app::{
+    active_state::ActiveState, denial, named_socket::SocketName, service, sockets::ProcessSockets,
+    start_error::StartError,
+};
 use futures_util::{
     StreamExt,
     future::{self, OptionFuture},
     stream::FuturesUnordered,
 };
 use litequic_base::lifecycle::{PhaseWatch, ProcessPhase};
-use litequic_config::ServerIdShape;
-use litequic_net::{self as net, SocketGroup, Steering};
-use litequic_proxy::Routing;
-use litequic_quic::{Generations, IdScheme, Secrets};
-use litequic_telemetry::clients::{DeniedNetwork, DenyList};
+use litequic_config::{Config, ServerIdShape};
+use litequic_net::{self as net, SocketGroup, Steering, SteeringMask};
+use litequic_quic::{Generations, Secrets};
+use litequic_telemetry::clients::DeniedNetwork;
 use std::{
     io::{self, PipeReader, PipeWriter},
     mem,
@@ -50,19 +51,14 @@ pub(in crate::app) struct HandoverServer {
     /// TCP listeners by address. Workers accept from duplicates.
     listeners: Vec<(SocketAddr, Vec<TcpListener>)>,
     secrets: Arc<Secrets>,
-    ids: Arc<IdScheme>,
-    metrics: Arc<ProcessMetrics>,
+    /// State in force, of which the operator's orders are handed over.
+    in_force: ActiveState,
     older: Vec<OlderProcess>,
     /// Generations of the older processes, which workers read; all generations from an offer on.
     others: Arc<Generations>,
     /// Pipe by which a successor notices the end of this process.
     pipe: (PipeReader, PipeWriter),
     socket: Option<HandoverSocket>,
-    /// Routes, of which the maintenance is handed over.
-    routing: Option<Arc<ArcSwap<Routing>>>,
-    http3: Option<Arc<Http3Switch>>,
-    /// Networks whose clients are denied.
-    denied: Arc<DenyList>,
 }
 
 /// Handle of a running [`HandoverServer`]; dropping it ends the server.
@@ -108,47 +104,46 @@ fn offered_network(denied: &DeniedNetwork) -> (String, u64) {
 }
 
 impl HandoverServer {
-    /// Keeps `groups` and `listeners` for the successor of this process, and watches the older processes of
-    /// `beginning`.
+    /// Keeps `sockets` for the successor of this process, and watches the older processes of `beginning`.
     ///
     /// # Errors
     ///
-    /// pipe(2) failed.
+    /// [`StartError::Pipe`]
     pub(in crate::app) fn new(
         beginning: &mut InheritedState,
-        steering: Steering,
-        groups: Vec<SocketGroup>,
-        listeners: Vec<(SocketAddr, Vec<TcpListener>)>,
-        metrics: Arc<ProcessMetrics>,
-    ) -> io::Result<Self> {
-        let pipe = io::pipe()?;
-        metrics.control.generation.set(beginning.generation.into());
+        sockets: ProcessSockets,
+        config: &Config,
+        in_force: ActiveState,
+    ) -> Result<Self, StartError> {
+        let pipe = io::pipe().map_err(StartError::Pipe)?;
+        // Connection IDs have at most 20 bytes.
+        let byte = |place: usize| u8::try_from(place).unwrap_or(u8::MAX);
+        let layout = in_force.ids.layout();
+        let hashed = layout.hashed_range().map(|hashed| byte(hashed.start)..byte(hashed.end));
+        let steering = Steering {
+            id_len: byte(layout.id_len()),
+            first_byte: layout.first_byte(),
+            issuer_offset: byte(layout.issuer_offset()),
+            mask: hashed.map(|hashed| SteeringMask { key: in_force.ids.mask, hashed }),
+            skips_proxy_header: config.listen.proxy_protocol_udp.has_headers(),
+        };
+        let ProcessSockets { groups, tcp, redirects, admin, probes, .. } = sockets;
+        let operator = [admin, probes].into_iter().flatten();
+        let operator = operator.filter_map(|listener| Some((listener.local_addr().ok()?, vec![listener])));
+        let listeners = tcp.0.into_iter().chain(redirects.0).chain(operator).collect();
+        in_force.metrics.control.generation.set(beginning.generation.into());
         Ok(Self {
             steering,
             generation: beginning.generation,
             groups,
             listeners,
             secrets: Arc::clone(&beginning.secrets),
-            ids: Arc::clone(&beginning.ids),
-            metrics,
+            in_force,
             older: mem::take(&mut beginning.older),
             others: Arc::clone(&beginning.others),
             pipe,
             socket: None,
-            routing: None,
-            http3: None,
-            denied: Arc::default(),
         })
-    }
-
-    /// Adds the maintenance of `routing` and the order for HTTP/3 of `http3` to the offer.
-    pub(in crate::app) fn with_routing(self, routing: Arc<ArcSwap<Routing>>, http3: Arc<Http3Switch>) -> Self {
-        Self { routing: Some(routing), http3: Some(http3), ..self }
-    }
-
-    /// Adds the `denied` networks to the offer.
-    pub(in crate::app) fn with_denied(self, denied: Arc<DenyList>) -> Self {
-        Self { denied, ..self }
     }
 
     /// Steers new connections of every group to this process.
@@ -214,7 +209,7 @@ impl HandoverServer {
                 Some(()) = leaving.next() => self.steer_back(),
                 Some(came) = someone => match came {
                     Ok(_) if !leaving.is_empty() => {
-                        self.metrics.control.upgrades_failed.increment();
+                        self.in_force.metrics.control.upgrades_failed.increment();
                         tracing::error!("a new process cannot take over: the process of the previous attempt still \
                                          runs");
                     }
@@ -260,11 +255,11 @@ impl HandoverServer {
 
     /// Publishes the generations of older processes, whose connections get no stateless resets from this one.
     fn publish_older(&self) {
-        self.others.replace_generations(self.older.iter().map(OlderProcess::generation));
+        self.others.replace_generations(self.older.iter().map(|older| older.generation));
     }
 
     fn count_older(&self) {
-        self.metrics.control.older_processes.set(self.older.len() as u64);
+        self.in_force.metrics.control.older_processes.set(self.older.len() as u64);
     }
 
     /// Removes an older process that has ended.
@@ -288,10 +283,10 @@ impl HandoverServer {
         self.others.include_all();
         let handed_over = self.hand_over_to(successor).await;
         match &handed_over {
-            Ok(()) => self.metrics.control.upgrades.increment(),
+            Ok(()) => self.in_force.metrics.control.upgrades.increment(),
             Err(reason) => {
                 self.publish_older();
-                self.metrics.control.upgrades_failed.increment();
+                self.in_force.metrics.control.upgrades_failed.increment();
                 let process = successor.successor_id();
                 tracing::error!(process, %reason, "a new process failed to take over; this process continues");
             }
@@ -323,13 +318,13 @@ impl HandoverServer {
         };
         let listeners =
             |(address, all): &(SocketAddr, Vec<TcpListener>)| OfferedListeners { address: *address, count: all.len() };
-        let layout = self.ids.layout().0;
+        let layout = self.in_force.ids.layout().0;
         let offer = HandoverOffer {
             format: FORMAT,
-            denied: self.denied.denied_networks(Instant::now()).iter().map(offered_network).collect(),
+            denied: self.in_force.denial.list.denied_networks(Instant::now()).iter().map(offered_network).collect(),
             connection_ids: layout.map(|ServerIdShape { server_id, nonce, encrypted }| OfferedIds {
                 encrypted,
-                mask: self.ids.mask,
+                mask: self.in_force.ids.mask,
                 nonce,
                 server_id,
             }),
@@ -340,8 +335,8 @@ impl HandoverServer {
             groups: self.groups.iter().map(group).collect(),
             listeners: self.listeners.iter().map(listeners).collect(),
             older: self.older.iter().map(|older| older.generation).collect(),
-            maintenance: self.routing.iter().flat_map(|routing| routing.load().maintenance.export_orders()).collect(),
-            http3: self.http3.as_ref().and_then(|http3| http3.operator_order()),
+            maintenance: self.in_force.routing.load().maintenance.export_orders(),
+            http3: self.in_force.http3.operator_order(),
         };
         let mut descriptors: Vec<BorrowedFd<'_>> = Vec::with_capacity(offer.descriptor_count());
         descriptors.extend(self.groups.iter().flat_map(SocketGroup::sockets).map(AsFd::as_fd));

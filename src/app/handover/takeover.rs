@@ -1,49 +1,12 @@
-//! Makes a process begin to serve: creates its handover server, and steers packets and connections to it.
+//! Makes a process begin to serve: binds its handover socket, and steers packets and connections to it.
 
-use super::inherited_state::InheritedState;
 use super::predecessor::Predecessor;
 use super::server::{HandoverListener, HandoverServer};
-use crate::app::sockets::ProcessSockets;
+use crate::app::service;
 use crate::app::start_error::StartError;
-use crate::app::{metrics::ProcessMetrics, service};
 use litequic_base::lifecycle::{Lifecycle, ProcessPhase, panic_if_requested};
 use litequic_config::Config;
-use litequic_net::{Steering, SteeringMask};
-use std::{
-    path::{Path, PathBuf},
-    sync::Arc,
-};
-
-impl InheritedState {
-    /// Creates the handover server of `sockets`, for the successor of this process.
-    ///
-    /// # Errors
-    ///
-    /// [`StartError::Pipe`]
-    pub(in crate::app) fn handover_server(
-        &mut self,
-        sockets: ProcessSockets,
-        config: &Config,
-        metrics: &Arc<ProcessMetrics>,
-    ) -> Result<HandoverServer, StartError> {
-        // Connection IDs have at most 20 bytes.
-        let byte = |place: usize| u8::try_from(place).unwrap_or(u8::MAX);
-        let layout = self.ids.layout();
-        let hashed = layout.hashed_range().map(|hashed| byte(hashed.start)..byte(hashed.end));
-        let steering = Steering {
-            id_len: byte(layout.id_len()),
-            first_byte: layout.first_byte(),
-            issuer_offset: byte(layout.issuer_offset()),
-            mask: hashed.map(|hashed| SteeringMask { key: self.ids.mask, hashed }),
-            skips_proxy_header: config.listen.proxy_protocol_udp.has_headers(),
-        };
-        let ProcessSockets { groups, tcp, redirects, admin, probes, .. } = sockets;
-        let operator = [admin, probes].into_iter().flatten();
-        let operator = operator.filter_map(|listener| Some((listener.local_addr().ok()?, vec![listener])));
-        let listeners = tcp.0.into_iter().chain(redirects.0).chain(operator).collect();
-        HandoverServer::new(self, steering, groups, listeners, Arc::clone(metrics)).map_err(StartError::Pipe)
-    }
-}
+use std::path::{Path, PathBuf};
 
 /// Socket at which the successor of this process takes over.
 #[derive(Debug)]

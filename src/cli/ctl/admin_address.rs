@@ -113,16 +113,15 @@ impl AdminAddress {
     }
 
     /// Failure of a connection to this address, with advice.
-    pub(super) fn connect_failure(&self, error: &io::Error) -> CtlFailure {
-        not_found_failure(&[FailedAttempt { place: self.clone(), kind: error.kind(), why: short_reason(error) }])
+    pub(super) fn connect_failure(&self, error: io::Error) -> CtlFailure {
+        not_found_failure(&[FailedAttempt { place: self.clone(), error }])
     }
 }
 
 /// Address at which no litequic answered, and the reason.
 pub(super) struct FailedAttempt {
     place: AdminAddress,
-    kind: ErrorKind,
-    why: String,
+    error: io::Error,
 }
 
 /// Address of a litequic, and those that were tried before it.
@@ -175,13 +174,7 @@ pub(super) async fn find_admin(
             Err(error) if error.kind() == ErrorKind::WouldBlock => found.push((path, None)),
             // A process was killed, and its socket is left.
             Err(_) if !path.ends_with(admin::SOCKET_NAME) => {}
-            Err(error) => {
-                missed.push(FailedAttempt {
-                    place: AdminAddress::Socket(path),
-                    kind: error.kind(),
-                    why: short_reason(&error),
-                });
-            }
+            Err(error) => missed.push(FailedAttempt { place: AdminAddress::Socket(path), error }),
         }
     }
     if found.len() > 1 || file.is_some() {
@@ -195,7 +188,7 @@ pub(super) async fn find_admin(
     match usual.connect_admin().await {
         Ok(_) => Ok(FoundAdmin { place: usual, missed }),
         Err(error) => {
-            missed.push(FailedAttempt { place: usual, kind: error.kind(), why: short_reason(&error) });
+            missed.push(FailedAttempt { place: usual, error });
             Err(not_found_failure(&missed))
         }
     }
@@ -231,19 +224,21 @@ fn select_socket(
     Err(CtlFailure { exit, why })
 }
 
-/// Reason of a failed connection, in few words.
-fn short_reason(error: &io::Error) -> String {
-    match error.kind() {
-        ErrorKind::NotFound => "no such file".into(),
-        ErrorKind::ConnectionRefused => "nothing listens".into(),
-        ErrorKind::PermissionDenied => "permission denied".into(),
-        _ => error.to_string(),
+impl fmt::Display for FailedAttempt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { place, error } = self;
+        match error.kind() {
+            ErrorKind::NotFound => write!(f, "{place} (no such file)"),
+            ErrorKind::ConnectionRefused => write!(f, "{place} (nothing listens)"),
+            ErrorKind::PermissionDenied => write!(f, "{place} (permission denied)"),
+            _ => write!(f, "{place} ({error})"),
+        }
     }
 }
 
 /// Failure to find a litequic at any of `missed`.
 fn not_found_failure(missed: &[FailedAttempt]) -> CtlFailure {
-    let denied = missed.iter().find_map(|missed| match (&missed.place, missed.kind) {
+    let denied = missed.iter().find_map(|missed| match (&missed.place, missed.error.kind()) {
         (AdminAddress::Socket(path), ErrorKind::PermissionDenied) => Some(path),
         _ => None,
     });
@@ -254,7 +249,7 @@ fn not_found_failure(missed: &[FailedAttempt]) -> CtlFailure {
             &user_name(rustix::process::geteuid().as_raw()),
         );
     }
-    let tried: Vec<_> = missed.iter().map(|missed| format!("not at {} ({})", missed.place, missed.why)).collect();
+    let tried: Vec<_> = missed.iter().map(|missed| format!("not at {missed}")).collect();
     let why = format!(
         "no running litequic was found: {}\n  is it running? systemctl status litequic\n  in another container or as \
          another user: litequic ctl --admin ADDRESS status, with admin.listen in its configuration",
@@ -286,12 +281,12 @@ fn socket_owner(path: &Path) -> Option<u32> {
 /// Failure for another program that answers at `place`; others were `missed` before.
 pub(super) fn not_litequic_failure(place: &AdminAddress, missed: &[FailedAttempt]) -> CtlFailure {
     let mut why = format!("{place} answers, but is not litequic");
-    if missed.iter().any(|missed| missed.kind == ErrorKind::PermissionDenied) {
+    if missed.iter().any(|missed| missed.error.kind() == ErrorKind::PermissionDenied) {
         return not_found_failure(missed);
     }
     for missed in missed {
         // Writing to a String cannot fail.
-        let _ = write!(why, "\n  no litequic was found at {} ({})", missed.place, missed.why);
+        let _ = write!(why, "\n  no litequic was found at {missed}");
     }
     CtlFailure { exit: Exit::Unavailable, why }
 }

@@ -58,7 +58,7 @@ impl NoAnswer {
     fn into_ctl_failure(self, found: &FoundAdmin) -> CtlFailure {
         let place = &found.place;
         match self {
-            Self::NotReached(error) => place.connect_failure(&error),
+            Self::NotReached(error) => place.connect_failure(error),
             Self::NotLitequic => admin_address::not_litequic_failure(place, &found.missed),
             Self::Closed => CtlFailure::unavailable(place, "the connection was closed without an answer"),
             Self::Cut(error) => CtlFailure::unavailable(place, error),

@@ -160,23 +160,23 @@ impl<'a> StatusView<'a> {
     }
 
     fn add_traffic(&self, screen: &mut Screen) {
-        screen.add_heading(&[("", -14), ("open", 10), ("connections", 15), ("requests", 15), ("per s", 12)]);
-        let open_over_tcp = || count_text(self.current_metric("tcp_connections_open"));
-        for (name, open, connections, protocol) in [
-            ("HTTP/3", count_text(self.current_metric("connections_open")), "connections".to_owned(), "h3"),
-            ("HTTP/2", String::new(), "tcp_connections{protocol=\"h2\"}".into(), "h2"),
-            ("HTTP/1.1", String::new(), "tcp_connections{protocol=\"h1\"}".into(), "h1"),
-        ] {
-            let requests = format!("requests{{protocol=\"{protocol}\"}}");
-            screen.add_line(vec![
-                plain(name).with_width(-14),
-                plain(open).with_width(10),
-                plain(count_text(self.current_metric(&connections))).with_width(15),
-                plain(count_text(self.current_metric(&requests))).with_width(15),
-                plain(rate_text(self.metric_rate(&requests))).with_width(12),
-            ]);
-        }
-        screen.add_line(vec![plain("both over TCP").with_width(-14), plain(open_over_tcp()).with_width(10)]);
+        let columns = [("", -14), ("open", 10), ("connections", 15), ("requests", 15), ("per s", 12)];
+        let open = |name: &str| plain(count_text(self.current_metric(name)));
+        let rows = [
+            ("HTTP/3", open("connections_open"), "connections", "requests{protocol=\"h3\"}"),
+            ("HTTP/2", plain(""), "tcp_connections{protocol=\"h2\"}", "requests{protocol=\"h2\"}"),
+            ("HTTP/1.1", plain(""), "tcp_connections{protocol=\"h1\"}", "requests{protocol=\"h1\"}"),
+        ];
+        screen.add_table(&columns, rows.into(), |(name, open, connections, requests)| {
+            vec![
+                plain(name),
+                open,
+                plain(count_text(self.current_metric(connections))),
+                plain(count_text(self.current_metric(requests))),
+                plain(rate_text(self.metric_rate(requests))),
+            ]
+        });
+        screen.add_cells(&columns, vec![plain("both over TCP"), open("tcp_connections_open")]);
         let speed =
             |name: &str| self.metric_rate(name).map_or(UNKNOWN.into(), |rate| format!("{}/s", bytes_text(rate)));
         let failing = self.metric_rate("responses{class=\"5xx\"}");
@@ -190,38 +190,42 @@ impl<'a> StatusView<'a> {
     }
 
     fn add_routes(&self, screen: &mut Screen) {
-        screen.add_heading(&[("route", -34), ("responses", 12), ("per s", 10), ("to clients", 12), ("per s", 12)]);
         let in_maintenance = self.now.maintenance.iter().flat_map(|one| &one.routes);
         // Metrics replace these characters in names of routes.
         let in_maintenance: BTreeSet<String> = in_maintenance.map(|name| name.replace(['"', '\\'], "_")).collect();
         let responses_before = self.before.map(responses_by_route).unwrap_or_default();
-        let row = |(name, responses): (&'a str, f64)| {
-            let sent = format!("route_response_body_bytes{{route=\"{name}\"}}");
-            let before = responses_before.get(name);
-            RouteRow {
-                name,
-                is_in_maintenance: in_maintenance.contains(name),
-                responses,
-                responses_a_second: before.and_then(|before| self.per_second(responses, *before)),
-                sent: self.current_metric(&sent),
-                sent_a_second: self.metric_rate(&sent),
-            }
-        };
-        let mut routes: Vec<RouteRow<'_>> = responses_by_route(self.now).into_iter().map(row).collect();
+        let sent = |name: &str| format!("route_response_body_bytes{{route=\"{name}\"}}");
+        let mut routes: Vec<(&str, f64)> = responses_by_route(self.now).into_iter().collect();
         if routes.len() > MAX_ROWS {
             // Routes in maintenance come first, then those with the most bytes now, then in total.
-            routes.sort_by(|one, other| {
-                let now = |route: &RouteRow<'_>| route.sent_a_second.unwrap_or(0.0);
-                let ever = |route: &RouteRow<'_>| route.sent.unwrap_or(0.0);
-                let first = other.is_in_maintenance.cmp(&one.is_in_maintenance);
+            routes.sort_by(|(one, _), (other, _)| {
+                let now = |name: &str| self.metric_rate(&sent(name)).unwrap_or(0.0);
+                let ever = |name: &str| self.current_metric(&sent(name)).unwrap_or(0.0);
+                let first = in_maintenance.contains(*other).cmp(&in_maintenance.contains(*one));
                 first.then(now(other).total_cmp(&now(one))).then(ever(other).total_cmp(&ever(one)))
             });
         }
-        screen.add_rows(&routes, RouteRow::row_parts);
+        let columns = [("route", -34), ("responses", 12), ("per s", 10), ("to clients", 12), ("per s", 12)];
+        screen.add_table(&columns, routes, |(name, responses)| {
+            const NAME: usize = 33;
+            const MARK: &str = " (maintenance)";
+            let (shown, tone) = match in_maintenance.contains(name) {
+                true => (shorten_to(&strip_controls(name), NAME - MARK.len()) + MARK, Tone::Warning),
+                false => (strip_controls(name), Tone::Plain),
+            };
+            let before = responses_before.get(name);
+            let speed = self.metric_rate(&sent(name));
+            vec![
+                plain(shown).with_tone(tone),
+                plain(count_text(Some(responses))),
+                plain(rate_text(before.and_then(|before| self.per_second(responses, *before)))),
+                plain(self.current_metric(&sent(name)).map_or(UNKNOWN.into(), bytes_text)),
+                plain(speed.map_or(UNKNOWN.into(), |sent| format!("{}/s", bytes_text(sent)))),
+            ]
+        });
     }
 
     fn add_origins(&self, screen: &mut Screen) {
-        screen.add_heading(&[("origin", -14), ("server", -30), ("state", -36)]);
         let workers = self.now.workers.len();
         // Servers with a problem come first, if not all are shown.
         let mut servers: Vec<_> =
@@ -229,17 +233,16 @@ impl<'a> StatusView<'a> {
         if servers.len() > MAX_ROWS {
             servers.sort_by_key(|(_, (_, tone))| *tone == Tone::Good);
         }
-        screen.add_rows(&servers, |(server, (state, tone))| {
+        screen.add_table(&[("origin", -14), ("server", -30), ("state", 0)], servers, |(server, (state, tone))| {
             vec![
-                plain(text_or_dash(server.name.as_deref())).with_width(-14),
-                plain(text_or_dash(server.address.as_deref())).with_width(-30),
-                plain(state.clone()).with_tone(*tone),
+                plain(text_or_dash(server.name.as_deref())),
+                plain(text_or_dash(server.address.as_deref())),
+                plain(state).with_tone(tone),
             ]
         });
     }
 
     fn add_certificates(&self, screen: &mut Screen) {
-        screen.add_heading(&[("certificate", -44), ("days left", 10), ("", -2), ("state", -24)]);
         let now = self.now.time;
         let mut all: Vec<_> = self.now.certificates.iter().map(|one| certificate_row(one, now)).collect();
         let missing = self.now.acme.iter().flatten().filter(|host| host.expires.is_none());
@@ -251,15 +254,10 @@ impl<'a> StatusView<'a> {
         if all.len() > MAX_ROWS {
             all.sort_by_key(|(.., tone)| *tone == Tone::Good);
         }
-        screen.add_rows(&all, |(names, days, state, tone)| {
-            vec![
-                plain(names.clone()).with_width(-44),
-                plain(days.map_or(UNKNOWN.into(), |days| format!("{:.0}", days.floor())))
-                    .with_width(10)
-                    .with_tone(*tone),
-                plain("  "),
-                plain(state.clone()).with_tone(*tone),
-            ]
+        let columns = [("certificate", -44), ("days left", 10), ("", -2), ("state", 0)];
+        screen.add_table(&columns, all, |(names, days, state, tone)| {
+            let days = days.map_or(UNKNOWN.into(), |days: f64| format!("{:.0}", days.floor()));
+            vec![plain(names), plain(days).with_tone(tone), plain(""), plain(state).with_tone(tone)]
         });
     }
 
@@ -286,22 +284,17 @@ impl<'a> StatusView<'a> {
             ))]);
             return;
         }
-        screen.add_heading(&[("limit or timeout", -44), ("reached", 15), ("per s", 12)]);
         // The limit that is reached most often now comes first, then the one reached most often in total.
         all.sort_by(|(one, first, once), (other, second, twice)| {
             let kinds = is_flow_control(first).cmp(&is_flow_control(second));
             let rates = self.metric_rate(other).unwrap_or(0.0).total_cmp(&self.metric_rate(one).unwrap_or(0.0));
             kinds.then(rates).then(twice.total_cmp(once))
         });
-        screen.add_rows(&all, |(key, name, reached)| {
+        screen.add_table(&[("limit or timeout", -44), ("reached", 15), ("per s", 12)], all, |(key, name, reached)| {
             let now = self.metric_rate(key);
-            let is_reached_now = now.is_some_and(|rate| rate > 0.0) && !is_flow_control(name);
+            let is_reached_now = now.is_some_and(|rate| rate > 0.0) && !is_flow_control(&name);
             let tone = if is_reached_now { Tone::Warning } else { Tone::Plain };
-            vec![
-                plain(name.clone()).with_width(-44),
-                plain(count_text(Some(*reached))).with_width(15),
-                plain(rate_text(now)).with_width(12).with_tone(tone),
-            ]
+            vec![plain(name), plain(count_text(Some(reached))), plain(rate_text(now)).with_tone(tone)]
         });
     }
 
@@ -357,36 +350,6 @@ impl<'a> StatusView<'a> {
         let seconds = self.now.time? - self.before?.time?;
         let more = now - before;
         (seconds > 0.0 && more >= 0.0).then(|| more / seconds)
-    }
-}
-
-struct RouteRow<'a> {
-    name: &'a str,
-    is_in_maintenance: bool,
-    responses: f64,
-    responses_a_second: Option<f64>,
-    /// Bytes sent to clients.
-    sent: Option<f64>,
-    sent_a_second: Option<f64>,
-}
-
-impl RouteRow<'_> {
-    fn row_parts(&self) -> Vec<StyledText> {
-        const NAME: usize = 33;
-        const MARK: &str = " (maintenance)";
-        let name = strip_controls(self.name);
-        let (name, tone) = match self.is_in_maintenance {
-            true => (shorten_to(&name, NAME - MARK.len()) + MARK, Tone::Warning),
-            false => (name, Tone::Plain),
-        };
-        let speed = self.sent_a_second.map_or(UNKNOWN.into(), |sent| format!("{}/s", bytes_text(sent)));
-        vec![
-            plain(name).with_width(-34).with_tone(tone),
-            plain(count_text(Some(self.responses))).with_width(12),
-            plain(rate_text(self.responses_a_second)).with_width(10),
-            plain(self.sent.map_or(UNKNOWN.into(), bytes_text)).with_width(12),
-            plain(speed).with_width(12),
-        ]
     }
 }
 
@@ -638,24 +601,24 @@ impl Screen {
         self.text.push('\n');
     }
 
-    /// Adds the head of a table: names, and columns as [`StyledText::with_width`] takes them.
-    fn add_heading(&mut self, columns: &[(&str, isize)]) {
+    /// Adds a table of up to [`MAX_ROWS`] rows, with the names and widths of its `columns`.
+    fn add_table<T>(&mut self, columns: &[(&str, isize)], all: Vec<T>, row: impl Fn(T) -> Vec<StyledText>) {
         self.add_blank();
-        self.add_line(
-            columns.iter().map(|(name, width)| plain(*name).with_width(*width).with_tone(Tone::Dim)).collect(),
-        );
-    }
-
-    /// Adds up to [`MAX_ROWS`] rows of a table.
-    fn add_rows<T>(&mut self, all: &[T], row: impl Fn(&T) -> Vec<StyledText>) {
+        self.add_cells(columns, columns.iter().map(|(name, _)| plain(*name).with_tone(Tone::Dim)).collect());
         if all.is_empty() {
             self.add_line(vec![plain(UNKNOWN)]);
         }
-        all.iter().take(MAX_ROWS).for_each(|one| self.add_line(row(one)));
-        if all.len() > MAX_ROWS {
-            let more = format!("and {} more: --json has all", all.len() - MAX_ROWS);
+        let more = all.len().saturating_sub(MAX_ROWS);
+        all.into_iter().take(MAX_ROWS).for_each(|one| self.add_cells(columns, row(one)));
+        if more > 0 {
+            let more = format!("and {more} more: --json has all");
             self.add_line(vec![plain(more).with_tone(Tone::Dim)]);
         }
+    }
+
+    /// Adds a row of a table, whose columns have widths as [`StyledText::with_width`] takes them.
+    fn add_cells(&mut self, columns: &[(&str, isize)], cells: Vec<StyledText>) {
+        self.add_line(cells.into_iter().zip(columns).map(|(cell, (_, width))| cell.with_width(*width)).collect());
     }
 }
 

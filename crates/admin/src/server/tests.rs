@@ -1,7 +1,7 @@
 //! Tests with a real client over 127.0.0.1, byte by byte.
 
 use super::*;
-use crate::{AdminMetrics, CachedMetrics, Readiness};
+use crate::AdminMetrics;
 use litequic_base::lifecycle::Lifecycle;
 use litequic_telemetry::{Heartbeat, MetricsRegistry};
 use tokio::{
@@ -25,20 +25,11 @@ async fn start(surface: Surface, limits: AdminLimits) -> Admin {
     let mut registry = MetricsRegistry::default();
     registry.register_group(metrics.clone());
     let state = Arc::new(AdminState {
-        identity: crate::ProcessIdentity::default(),
         registry,
-        control: Arc::default(),
         metrics: Arc::clone(&metrics),
-        metrics_text: CachedMetrics::default(),
-        history: crate::MetricHistory::default(),
         lifecycle: lifecycle.clone(),
         heartbeats: vec![Arc::default(), Arc::<Heartbeat>::default()],
-        readiness: Readiness::new(None),
-        reload: None,
-        token: None,
-        names: Vec::new(),
-        hooks: None,
-        clients: None,
+        ..crate::state::tests::state()
     });
     let server = AdminServer::new(std::net::TcpListener::bind("127.0.0.1:0").unwrap(), surface, limits).unwrap();
     let address = server.bound_tcp_address().unwrap();

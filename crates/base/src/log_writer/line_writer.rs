@@ -101,7 +101,7 @@ impl<R: WriterEvents> LineWriter<R> {
                 },
                 WriterWork::Alarm => {
                     if let Some(time) = self.report.on_alarm() {
-                        self.queue.set_next_alarm(time);
+                        self.queue.0.schedule_alarm(time);
                     }
                 }
                 WriterWork::End => return self.report_missing_lines(0),

@@ -8,4 +8,4 @@ mod queue;
 
 pub use line_writer::{StartedWriter, WriterEvents};
 pub use output::{LogTarget, hold_stderr, write_last_lines};
-pub use queue::{LineReceiver, LineSender, LogPiece, WriterWake, line_queue};
+pub use queue::{LineQueue, LineReceiver, LineSender, LogPiece, WriterWake, line_queue};

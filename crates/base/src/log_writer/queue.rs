@@ -4,6 +4,7 @@
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::{
     collections::VecDeque,
+    ops::Deref,
     sync::{Arc, OnceLock},
     thread::{self, ThreadId},
     time::{Duration, Instant},
@@ -28,7 +29,7 @@ pub struct LogPiece {
 pub enum WriterWake {
     /// Wake the writer: a system call if the writer sleeps.
     Now,
-    /// Make no system call: the caller calls [`LineSender::wake_line_writer`] soon.
+    /// Make no system call: the caller calls [`LineQueue::wake_line_writer`] soon.
     Later,
 }
 
@@ -48,75 +49,21 @@ struct QueueEndGuard(Arc<LineQueue>);
 
 impl Drop for QueueEndGuard {
     fn drop(&mut self) {
-        self.0.mark_ended();
+        self.0.end_queue();
     }
 }
 
-impl LineSender {
-    /// Queues `piece`. Returns false if there is no room, or the queue has ended: the lines of `piece` are dropped, and
-    /// the writer will report them. Never waits for the writer.
-    pub fn push_lines(&self, piece: LogPiece, wake: WriterWake) -> bool {
-        self.shared_queue().push_piece(piece, wake)
-    }
+impl Deref for LineSender {
+    type Target = LineQueue;
 
-    /// Wakes the writer if it sleeps while pieces are queued: to be called after pushes with [`WriterWake::Later`].
-    pub fn wake_line_writer(&self) {
-        self.shared_queue().wake_if_pending();
-    }
-
-    /// Has the writer call [`WriterEvents::on_alarm`](super::WriterEvents::on_alarm) at `time`, or at an earlier time
-    /// that was scheduled before.
-    pub fn schedule_alarm(&self, time: Instant) {
-        self.shared_queue().advance_alarm(time);
-    }
-
-    /// Has the writer reopen the log file by name.
-    pub fn request_reopen(&self) {
-        self.shared_queue().mark_reopen();
-    }
-
-    /// Rejects further pieces. The writer ends once all queued lines are written.
-    pub fn end_queue(&self) {
-        self.shared_queue().mark_ended();
-    }
-
-    /// Waits until all queued lines are written, at most for `limit`; returns whether they are. Holds no lock while it
-    /// waits, and waits for no lock: threads that panicked may call it.
-    pub fn wait_until_written(&self, limit: Duration) -> bool {
-        let deadline = Instant::now() + limit;
-        while !self.shared_queue().is_fully_written() {
-            if Instant::now() >= deadline {
-                return false;
-            }
-            thread::sleep(DRAIN_POLL_INTERVAL);
-        }
-        true
-    }
-
-    /// Rejects further pieces, as [`LineSender::end_queue`] does, but only if the lock is free: for a thread that
-    /// panicked. Returns the queued pieces if the calling thread is the writer, which will not write them any more.
-    pub fn end_in_panic(&self) -> Vec<LogPiece> {
-        let queue = self.shared_queue();
-        let Some(mut state) = queue.state.try_lock() else { return Vec::new() };
-        state.ended = true;
-        queue.changed.notify_all();
-        match queue.writer.get() == Some(&thread::current().id()) {
-            true => {
-                state.bytes = 0;
-                state.pieces.drain(..).collect()
-            }
-            false => Vec::new(),
-        }
-    }
-
-    fn shared_queue(&self) -> &LineQueue {
+    fn deref(&self) -> &LineQueue {
         &self.0.0
     }
 }
 
 /// Receiving half of the queue, for the writer.
 #[derive(Debug)]
-pub struct LineReceiver(Arc<LineQueue>);
+pub struct LineReceiver(pub(super) Arc<LineQueue>);
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum WriterWork {
@@ -124,7 +71,7 @@ pub(super) enum WriterWork {
     Write,
     /// Reopen the file by name.
     Reopen,
-    /// The time of [`LineSender::schedule_alarm`] has come.
+    /// The time of [`LineQueue::schedule_alarm`] has come.
     Alarm,
     /// The queue is empty and has ended.
     End,
@@ -170,11 +117,6 @@ impl LineReceiver {
         if left <= self.0.bound / 2 || state.ended { std::mem::take(&mut state.dropped) } else { 0 }
     }
 
-    /// Sets the alarm, as [`LineSender::schedule_alarm`] does.
-    pub(super) fn set_next_alarm(&self, time: Instant) {
-        self.0.advance_alarm(time);
-    }
-
     /// Frees the room of `bytes` bytes of a batch, which are written or lost.
     pub(super) fn release_written(&self, bytes: usize) {
         let mut state = self.0.state.lock();
@@ -192,12 +134,13 @@ impl LineReceiver {
 
 impl Drop for LineReceiver {
     fn drop(&mut self) {
-        self.0.mark_ended();
+        self.0.end_queue();
     }
 }
 
+/// The queue that both halves share.
 #[derive(Debug)]
-struct LineQueue {
+pub struct LineQueue {
     /// Upper bound of `LineQueueState::bytes`.
     bound: usize,
     state: Mutex<LineQueueState>,
@@ -233,7 +176,9 @@ impl LineQueueState {
 }
 
 impl LineQueue {
-    fn push_piece(&self, piece: LogPiece, wake: WriterWake) -> bool {
+    /// Queues `piece`. Returns false if there is no room, or the queue has ended: the lines of `piece` are dropped, and
+    /// the writer will report them. Never waits for the writer.
+    pub fn push_lines(&self, piece: LogPiece, wake: WriterWake) -> bool {
         let mut state = self.state.lock();
         if state.ended || state.bytes.saturating_add(piece.text.len()) > self.bound {
             state.dropped = state.dropped.saturating_add(piece.lines);
@@ -247,14 +192,17 @@ impl LineQueue {
         true
     }
 
-    fn wake_if_pending(&self) {
+    /// Wakes the writer if it sleeps while pieces are queued: to be called after pushes with [`WriterWake::Later`].
+    pub fn wake_line_writer(&self) {
         let state = self.state.lock();
         if !state.pieces.is_empty() {
             self.wake_writer(state);
         }
     }
 
-    fn advance_alarm(&self, time: Instant) {
+    /// Has the writer call [`WriterEvents::on_alarm`](super::WriterEvents::on_alarm) at `time`, or at an earlier time
+    /// that was scheduled before.
+    pub fn schedule_alarm(&self, time: Instant) {
         let mut state = self.state.lock();
         if state.alarm.is_none_or(|alarm| time < alarm) {
             state.alarm = Some(time);
@@ -262,16 +210,46 @@ impl LineQueue {
         }
     }
 
-    fn mark_reopen(&self) {
+    /// Has the writer reopen the log file by name.
+    pub fn request_reopen(&self) {
         let mut state = self.state.lock();
         state.reopen = true;
         self.wake_writer(state);
     }
 
-    fn mark_ended(&self) {
+    /// Rejects further pieces. The writer ends once all queued lines are written.
+    pub fn end_queue(&self) {
         let mut state = self.state.lock();
         state.ended = true;
         self.wake_writer(state);
+    }
+
+    /// Waits until all queued lines are written, at most for `limit`; returns whether they are. Holds no lock while it
+    /// waits, and waits for no lock: threads that panicked may call it.
+    pub fn wait_until_written(&self, limit: Duration) -> bool {
+        let deadline = Instant::now() + limit;
+        while self.state.try_lock().is_none_or(|state| state.bytes != 0) {
+            if Instant::now() >= deadline {
+                return false;
+            }
+            thread::sleep(DRAIN_POLL_INTERVAL);
+        }
+        true
+    }
+
+    /// Rejects further pieces, as [`LineQueue::end_queue`] does, but only if the lock is free: for a thread that
+    /// panicked. Returns the queued pieces if the calling thread is the writer, which will not write them any more.
+    pub fn end_in_panic(&self) -> Vec<LogPiece> {
+        let Some(mut state) = self.state.try_lock() else { return Vec::new() };
+        state.ended = true;
+        self.changed.notify_all();
+        match self.writer.get() == Some(&thread::current().id()) {
+            true => {
+                state.bytes = 0;
+                state.pieces.drain(..).collect()
+            }
+            false => Vec::new(),
+        }
     }
 
     /// Wakes the writer if it sleeps. Unlocks first, so that the writer does not wake and find the lock taken.
@@ -281,10 +259,6 @@ impl LineQueue {
         if sleeping {
             self.changed.notify_one();
         }
-    }
-
-    fn is_fully_written(&self) -> bool {
-        self.state.try_lock().is_some_and(|state| state.bytes == 0)
     }
 }
 

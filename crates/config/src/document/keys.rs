@@ -87,7 +87,7 @@ fn read_server_certificates(root: &mut ConfigSection<'_>, listen: &Listen) -> (V
             );
         }
     } else if root.is_empty_list("certificates") {
-        root.note_fault("certificates", "has no certificate", None, None);
+        root.note_fault("certificates", "has no certificate");
     }
     (certificates, acme)
 }
@@ -141,7 +141,7 @@ pub(crate) fn read_config(root: &mut ConfigSection<'_>) -> Config {
     if !has_origin && !root.has_key("routes") {
         root.note_missing("origin", "[origin] with url, or [[routes]] and [origins.NAME]");
     } else if routes.is_empty() && root.is_empty_list("routes") {
-        root.note_fault("routes", "has no route", None, None);
+        root.note_fault("routes", "has no route");
     }
 
     let (mut limits, mut sources) = root.read_subtable("limits", "Limits for clients.", limits::read_limits);
@@ -150,7 +150,7 @@ pub(crate) fn read_config(root: &mut ConfigSection<'_>) -> Config {
         if let Some(problem) =
             listen.server_id.as_ref().and_then(|server_id| server_id.idle_timeout_fault(timeouts.idle))
         {
-            section.note_fault("idle", &problem, None, None);
+            section.note_fault("idle", problem);
         }
         timeouts
     });

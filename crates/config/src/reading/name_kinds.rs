@@ -99,11 +99,7 @@ pub(crate) fn network_kind() -> ValueKind<Network> {
 }
 
 fn parse_network(text: &str) -> Result<Network, ValueError> {
-    text.parse().map_err(|NetworkError { problem, nearest }| ValueError {
-        problem,
-        expected: None,
-        nearest: nearest.map(|nearest| format!("\"{nearest}\"")),
-    })
+    text.parse().map_err(|NetworkError { problem, nearest }| ValueError::from(problem).near(nearest.as_deref()))
 }
 
 /// A route's host: a name, `*.` and a name, or an IP address.
@@ -191,8 +187,7 @@ pub(crate) fn parse_host(text: &str) -> Result<String, ValueError> {
         return Ok(format!("[{address}]"));
     }
     if text.parse::<Ipv6Addr>().is_ok() {
-        let nearest = Some(format!("\"[{text}]\""));
-        return Err(ValueError { problem: "an IPv6 address needs brackets".into(), expected: None, nearest });
+        return Err(ValueError::from("an IPv6 address needs brackets").near(Some(&format!("[{text}]"))));
     }
     parse_dns_name(text)
 }
@@ -283,11 +278,7 @@ pub(crate) fn method_kind() -> ValueKind<Method> {
         Ok(Method::CONNECT | Method::TRACE) => Err("never reaches a route".into()),
         Ok(method) if text.bytes().any(|byte| byte.is_ascii_lowercase()) => {
             let upper = method.as_str().to_ascii_uppercase();
-            Err(ValueError {
-                problem: "methods are case-sensitive; write it in upper case".into(),
-                expected: None,
-                nearest: Some(format!("{upper:?}")),
-            })
+            Err(ValueError::from("methods are case-sensitive; write it in upper case").near(Some(&upper)))
         }
         Ok(method) if text.len() <= MAX_METHOD => Ok(method),
         _ => Err("not a method".into()),

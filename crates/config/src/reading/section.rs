@@ -280,13 +280,8 @@ impl<'s> ConfigSection<'s> {
         let values: Vec<(usize, T)> = match value.get_ref() {
             DeValue::Array(array) if !count.contains(&array.len()) => {
                 let problem = format!("has {} values", array.len());
-                self.note_value_fault(
-                    path,
-                    value,
-                    &problem,
-                    Some(&format!("{} to {}", count.start(), count.end())),
-                    None,
-                );
+                let expected = format!("{} to {}", count.start(), count.end());
+                self.note_value_fault(path, value, ValueError::from(problem).expecting(expected));
                 Vec::new()
             }
             DeValue::Array(array) => {
@@ -409,15 +404,8 @@ impl<'s> ConfigSection<'s> {
             let path = join_path(&path, written.get_ref());
             match name(written.get_ref()) {
                 Ok(name) => results.extend(self.source.parse_value(&path, value, &kind).map(|value| (name, value))),
-                Err(ValueError { problem, expected, nearest }) => {
-                    self.source.record_fault(
-                        Some(written.span()),
-                        path,
-                        self.source.quote_value(value),
-                        problem,
-                        expected,
-                        nearest,
-                    );
+                Err(fault) => {
+                    self.source.record_fault(Some(written.span()), path, self.source.quote_value(value), fault);
                 }
             }
         }
@@ -454,7 +442,6 @@ impl<'s> ConfigSection<'s> {
     }
 
     fn note_wrong_type(&self, path: &str, value: &Spanned<DeValue<'_>>, expected: &str) {
-        let problem = RawValue::Other(value.get_ref().type_str()).wrong_type_error().problem;
         let is_tables =
             value.get_ref().as_array().is_some_and(|array| array.iter().any(|one| one.get_ref().is_table()));
         self.source.record_fault(
@@ -462,9 +449,7 @@ impl<'s> ConfigSection<'s> {
             path.into(),
             // A table's head is not shown as a value.
             self.source.quote_value(value).filter(|_| !is_tables),
-            problem,
-            Some(expected.into()),
-            None,
+            RawValue::Other(value.get_ref().type_str()).wrong_type_error().expecting(expected),
         );
     }
 
@@ -492,10 +477,15 @@ impl<'s> ConfigSection<'s> {
     }
 
     /// Records a fault of a value that is valid by itself.
-    pub(crate) fn note_fault(&self, key: &str, problem: &str, expected: Option<&str>, nearest: Option<&str>) {
+    pub(crate) fn note_fault(&self, key: &str, fault: impl Into<ValueError>) {
         if let Some(value) = self.get_value(key) {
-            self.note_value_fault(join_path(&self.path, key), value, problem, expected, nearest);
+            self.note_value_fault(join_path(&self.path, key), value, fault);
         }
+    }
+
+    /// Records a fault of a value that is valid by itself, where `expected` was expected.
+    pub(crate) fn note_fault_expecting(&self, key: &str, problem: impl Into<String>, expected: &str) {
+        self.note_fault(key, ValueError::from(problem).expecting(expected));
     }
 
     /// Line of the table's beginning; 0 if it is not in the file.
@@ -506,45 +496,24 @@ impl<'s> ConfigSection<'s> {
     /// Records a fault of the table as a whole.
     pub(crate) fn note_table_fault(&self, problem: &str, expected: &str) {
         if self.table.is_some() {
-            self.source.record_fault(
-                self.span.clone(),
-                self.path.clone(),
-                None,
-                problem.into(),
-                Some(expected.into()),
-                None,
-            );
+            let fault = ValueError::from(problem).expecting(expected);
+            self.source.record_fault(self.span.clone(), self.path.clone(), None, fault);
         }
     }
 
     /// Records a fault of the `n`th value that [`ConfigSection::list_values`] returned.
-    pub(crate) fn note_list_fault(&self, key: &str, n: usize, problem: &str) {
+    pub(crate) fn note_list_fault(&self, key: &str, n: usize, problem: impl Into<String>) {
         let right = self.valid.get(key).and_then(|right| right.get(n));
         let (Some(value), Some(&n)) = (self.get_value(key), right) else { return };
         let path = join_path(&self.path, key);
         match value.get_ref().as_array().and_then(|array| array.get(n)) {
-            Some(element) => self.note_value_fault(format!("{path}[{n}]"), element, problem, None, None),
-            None => self.note_value_fault(path, value, problem, None, None),
+            Some(element) => self.note_value_fault(format!("{path}[{n}]"), element, problem),
+            None => self.note_value_fault(path, value, problem),
         }
     }
 
-    fn note_value_fault(
-        &self,
-        path: String,
-        value: &Spanned<DeValue<'_>>,
-        problem: &str,
-        expected: Option<&str>,
-        nearest: Option<&str>,
-    ) {
-        let (expected, nearest) = (expected.map(Into::into), nearest.map(Into::into));
-        self.source.record_fault(
-            Some(value.span()),
-            path,
-            self.source.quote_value(value),
-            problem.into(),
-            expected,
-            nearest,
-        );
+    fn note_value_fault(&self, path: String, value: &Spanned<DeValue<'_>>, fault: impl Into<ValueError>) {
+        self.source.record_fault(Some(value.span()), path, self.source.quote_value(value), fault.into());
     }
 
     /// Records missing and unknown keys, and returns the table's schema.
@@ -552,7 +521,7 @@ impl<'s> ConfigSection<'s> {
         let is_another = !self.path.is_empty() && self.is_misnamed_table();
         for (key, expected) in self.missing.take().into_iter().filter(|_| !is_another) {
             let path = join_path(&self.path, &key);
-            self.source.record_fault(self.span.clone(), path, None, "missing".into(), Some(expected), None);
+            self.source.record_fault(self.span.clone(), path, None, ValueError::from("missing").expecting(expected));
         }
         for (name, value) in self.table.into_iter().flatten() {
             let name_text = name.get_ref().as_ref();

@@ -129,14 +129,8 @@ impl<'s> SourceText<'s> {
         };
         let expected =
             (near.is_none() && problem == "unknown key").then(|| format!("one of {}", unknown.siblings.join(", ")));
-        self.record_fault(
-            Some(unknown.at),
-            join_path(&unknown.section, &unknown.name),
-            unknown.value,
-            problem,
-            expected,
-            near,
-        );
+        let path = join_path(&unknown.section, &unknown.name);
+        self.record_fault(Some(unknown.at), path, unknown.value, ValueError { problem, expected, nearest: near });
     }
 
     /// Records a fault.
@@ -145,9 +139,7 @@ impl<'s> SourceText<'s> {
         at: Option<Range<usize>>,
         key: String,
         value: Option<String>,
-        problem: String,
-        expected: Option<String>,
-        nearest: Option<String>,
+        ValueError { problem, expected, nearest }: ValueError,
     ) {
         let (line, column) = at.as_ref().map(|at| self.lines.line_and_column(at.start)).unzip();
         let fault = ConfigFault { file: self.file.into(), line, column, key, value, problem, expected, nearest };
@@ -189,15 +181,14 @@ impl<'s> SourceText<'s> {
             Ok(RawValue::Text(text)) if value.get_ref().as_str() != Some(text) => format!(" ({:?})", quote_line(text)),
             _ => String::new(),
         };
-        let (problem, expected, nearest) = match given.map(|given| (kind.read)(given)) {
+        let fault = match given.map(|given| (kind.read)(given)) {
             Ok(Ok(value)) => return Some(value),
-            Ok(Err(ValueError { problem, expected, nearest })) => {
-                (problem, expected.or_else(|| Some(kind.expected.clone())), nearest)
-            }
-            Err(problem) => (problem, None, None),
+            Ok(Err(fault)) if fault.expected.is_none() => fault.expecting(&*kind.expected),
+            Ok(Err(fault)) => fault,
+            Err(problem) => problem.into(),
         };
         let written = self.quote_value(value).map(|written| written + &expanded);
-        self.record_fault(Some(value.span()), key.into(), written, problem, expected, nearest);
+        self.record_fault(Some(value.span()), key.into(), written, fault);
         None
     }
 }

@@ -48,6 +48,18 @@ impl<S: Into<String>> From<S> for ValueError {
     }
 }
 
+impl ValueError {
+    /// Adds a description of valid values.
+    pub(crate) fn expecting(self, expected: impl Into<String>) -> Self {
+        Self { expected: Some(expected.into()), ..self }
+    }
+
+    /// Adds the valid text that is nearest, if any.
+    pub(crate) fn near(self, nearest: Option<&str>) -> Self {
+        Self { nearest: nearest.map(|nearest| format!("{nearest:?}")), ..self }
+    }
+}
+
 impl RawValue {
     /// Returns the error for a value of an unexpected type.
     pub(crate) fn wrong_type_error(&self) -> ValueError {
@@ -156,7 +168,7 @@ fn ambiguous_size(text: &str) -> Option<ValueError> {
     let decimal = if upper == 'K' { 'k' } else { upper };
     let nginx = format!("{number}{}", letter.to_ascii_lowercase());
     let expected = format!("\"{number} {upper}iB\" (nginx's {nginx}) or \"{number} {decimal}B\"");
-    Some(ValueError { problem: "ambiguous".into(), expected: Some(expected), nearest: None })
+    Some(ValueError::from("ambiguous").expecting(expected))
 }
 
 fn check_range<T: TryFrom<u64>>(number: i128, range: &RangeInclusive<u64>) -> Result<T, ValueError> {
@@ -295,15 +307,10 @@ pub(crate) fn one_of_with_hidden<T: Copy + PartialEq + 'static>(
         expected: format!("one of \"{}\"", names.join("\", \"")),
         schema: json!({ "type": "string", "enum": names }),
         read: Box::new(move |given| match given {
-            RawValue::Text(text) => {
-                all().find(|(name, _)| *name == text).map(|(_, value)| *value).ok_or_else(|| ValueError {
-                    problem: "unknown value".into(),
-                    expected: None,
-                    nearest: nearest_word(&text, shown())
-                        .or_else(|| foreign_value(&text, shown()))
-                        .map(|word| format!("{word:?}")),
-                })
-            }
+            RawValue::Text(text) => all().find(|(name, _)| *name == text).map(|(_, value)| *value).ok_or_else(|| {
+                let nearest = nearest_word(&text, shown()).or_else(|| foreign_value(&text, shown()));
+                ValueError::from("unknown value").near(nearest)
+            }),
             other => Err(other.wrong_type_error()),
         }),
         show: Box::new(move |value| json!(all().find(|(_, other)| other == value).map(|(name, _)| name))),

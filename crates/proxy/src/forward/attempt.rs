@@ -186,12 +186,13 @@ impl<'a> Attempts<'a> {
             ticket.report_unreachable();
         }
         // No byte was sent, so that any request may go to another server. A full server is not at fault, so that only a
-        // healthy one is better, and costs no part of the retry budget.
+        // healthy one is better, and costs no part of the retry budget. Nor does one that refuses at once, as it does
+        // while it is restarted: that costs no server anything.
         let full = error == Error::QueueFull;
         if error.is_before_sending()
             && number < retry::MAX_RETRIES
             && (self.origin.has_healthy_untried(self.tried) || !full && self.origin.has_untried(self.tried))
-            && (full || self.origin.may_retry())
+            && (full || self.origin.may_retry(error != Error::Refused))
         {
             tracing::debug!(%error, "sending a request to another server");
             self.needs.fresh = number + 1 == retry::MAX_RETRIES;
@@ -339,7 +340,7 @@ impl<'a> Attempts<'a> {
                 self.retry_after_stale(number, fresh, ticket);
                 Ok(())
             }
-            RetryDecision::Again { fresh } if self.origin.may_retry() => {
+            RetryDecision::Again { fresh } if self.origin.may_retry(true) => {
                 tracing::debug!(error = %cause, "sending a request again");
                 self.needs.fresh = fresh;
                 Ok(())

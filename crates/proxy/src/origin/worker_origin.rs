@@ -246,9 +246,9 @@ impl WorkerOrigin {
             .any(|(number, view)| !tried.has_server(number) && view.up && view.not_ejected)
     }
 
-    /// Whether a retry is permitted; if so, it is counted.
-    pub(crate) fn may_retry(&self) -> bool {
-        let may = self.budget.borrow_mut().take_retry(worker_server::tokio_now());
+    /// Whether a retry, which may cost a part of the budget, is permitted; if so, it is counted.
+    pub(crate) fn may_retry(&self, costs: bool) -> bool {
+        let may = !costs || self.budget.borrow_mut().take_retry(worker_server::tokio_now());
         let counter = if may { &self.metrics.origin_retries } else { &self.metrics.origin_retries_refused };
         counter.increment();
         may

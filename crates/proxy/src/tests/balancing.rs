@@ -311,7 +311,18 @@ fn ejections_spare_the_last_server_and_keep_the_configured_share() {
 #[test]
 fn no_more_is_sent_again_than_the_budget_has() {
     on_a_worker(async {
-        let (one, other) = (closed_port().await, closed_port().await);
+        // Accepts each connection, and closes it.
+        let closing = async || {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let port = listener.local_addr().unwrap().port();
+            tokio::task::spawn_local(async move {
+                loop {
+                    drop(listener.accept().await);
+                }
+            });
+            tcp(port)
+        };
+        let (one, other) = (closing().await, closing().await);
         let setup = setup(&[&one, &other], |origin| {
             origin.eject_after = None;
             origin.retry_share = Some(Fraction(100_000));
@@ -320,6 +331,20 @@ fn no_more_is_sent_again_than_the_budget_has() {
         assert_eq!(ask(&setup, 50).await, [502; 50]);
         assert_eq!(setup.metrics.origin_retries.get(), 5);
         assert_eq!(setup.metrics.origin_retries_refused.get(), 45);
+    });
+}
+
+#[test]
+fn a_refused_connection_costs_no_part_of_the_retry_budget() {
+    on_a_worker(async {
+        let (one, other) = (closed_port().await, closed_port().await);
+        let setup = setup(&[&one, &other], |origin| {
+            origin.eject_after = None;
+            origin.retry_share = Some(Fraction(0));
+            origin.retry_minimum = 0;
+        });
+        assert_eq!(ask(&setup, 50).await, [502; 50]);
+        assert_eq!((setup.metrics.origin_retries.get(), setup.metrics.origin_retries_refused.get()), (50, 0));
     });
 }
 

@@ -3,14 +3,16 @@
 use super::{
     line,
     metrics::{AccessLogMetrics, WriterMetrics},
-    writer::{AccessLogWriter, LeavingWriter, LineBuffer, LineSink},
+    writer::{AccessLogWriter, LineBuffer, wait_for_writer_end},
 };
 use arc_swap::{ArcSwapOption, Cache};
 use futures_util::future::join_all;
+use litequic_base::log_writer::LineSender;
 use litequic_config::{self as config, AccessField, AccessFormat, Fraction, LogTarget};
 use litequic_exchange::{RecordListener, RecordedFacts, RequestRecorder};
 use parking_lot::Mutex;
 use std::{cell::RefCell, io, rc::Rc, sync::Arc};
+use tokio::sync::oneshot::{self, error::TryRecvError};
 
 /// Error of opening the access log, for the operator.
 #[derive(Debug, thiserror::Error)]
@@ -38,15 +40,15 @@ struct AccessLogSetting {
     fields: Vec<AccessField>,
     sample: Fraction,
     style: AccessFormat,
-    sink: LineSink,
+    sender: LineSender,
 }
 
 /// Writer in force, and earlier ones.
 #[derive(Debug, Default)]
 struct AccessLogWriters {
     now: Option<(LogTarget, AccessLogWriter)>,
-    /// Writers of earlier configurations, until workers have sent all their lines to them.
-    leaving: Vec<LeavingWriter>,
+    /// Ends of the writers of earlier configurations, until workers have sent all their lines to them.
+    leaving: Vec<oneshot::Receiver<()>>,
 }
 
 /// Target that was opened for a new configuration. Without a writer, the target stays, or there is none.
@@ -90,20 +92,20 @@ impl AccessLogger {
     /// Lines that they have formatted by then go to the former target.
     pub fn apply_access_log(&self, config: &config::AccessLog, OpenedAccessLog(opened): OpenedAccessLog) {
         let mut writers = self.writers.lock();
-        writers.leaving.retain_mut(|leaving| !leaving.has_ended());
+        writers.leaving.retain_mut(|ended| ended.try_recv() == Err(TryRecvError::Empty));
         let next = match (opened, &config.path) {
             (Some(log), Some(path)) => Some((path.clone(), log)),
             (_, None) => None,
             (None, Some(_)) => writers.now.take(),
         };
         if let Some((_, log)) = std::mem::replace(&mut writers.now, next) {
-            writers.leaving.push(log.into_leaving());
+            writers.leaving.push(log.ended);
         }
         let setting = writers.now.as_ref().map(|(_, log)| AccessLogSetting {
             fields: config.fields.clone(),
             sample: config.sample,
             style: config.format,
-            sink: log.line_sink().clone(),
+            sender: log.sender.clone(),
         });
         self.now.store(setting.map(Arc::new));
     }
@@ -111,19 +113,18 @@ impl AccessLogger {
     /// Reopens the file by its name, after a rotation.
     pub fn reopen_access_log(&self) {
         if let Some(setting) = &*self.now.load() {
-            setting.sink.reopen_file();
+            setting.sender.request_reopen();
         }
     }
 
     /// Waits until all lines of ended workers are written; at most two seconds.
     pub async fn finish_access_log(&self) {
-        let AccessLogWriters { now, leaving } = std::mem::take(&mut *self.writers.lock());
-        let now = async {
-            if let Some((_, log)) = now {
-                log.finish_writer().await;
-            }
-        };
-        tokio::join!(now, join_all(leaving.into_iter().map(LeavingWriter::wait_for_writer_end)));
+        let AccessLogWriters { now, mut leaving } = std::mem::take(&mut *self.writers.lock());
+        if let Some((_, log)) = now {
+            log.sender.end_queue();
+            leaving.push(log.ended);
+        }
+        join_all(leaving.into_iter().map(wait_for_writer_end)).await;
     }
 
     /// A worker's part of the access log, which counts in `metrics`.
@@ -164,9 +165,10 @@ impl LineFormatter {
             (now, lines) => now.is_none() && lines.is_none(),
         };
         if !follows {
-            let lines =
-                |setting: &Arc<AccessLogSetting>| setting.sink.line_buffer(setting.style, Arc::clone(&self.metrics));
-            self.lines = now.as_ref().map(|setting| (Arc::clone(setting), lines(setting)));
+            self.lines = now.as_ref().map(|setting| {
+                let lines = LineBuffer::new(setting.style, setting.sender.clone(), Arc::clone(&self.metrics));
+                (Arc::clone(setting), lines)
+            });
         }
         self.lines.as_mut()
     }

@@ -13,10 +13,7 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
     time::Duration,
 };
-use tokio::{
-    sync::oneshot::{self, error::TryRecvError},
-    time::timeout,
-};
+use tokio::{sync::oneshot, time::timeout};
 
 /// Bound of the writer's queue in bytes: some seconds of a disk that does not respond.
 const MAX_ACCESS_QUEUE_BYTES: usize = 16 << 20;
@@ -28,11 +25,12 @@ const LAST_ACCESS_LINES_TIMEOUT: Duration = Duration::from_secs(2);
 /// Longest time that opening a file may take: opening a pipe without a reader never returns.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Handle of the thread that writes the access log.
+/// Thread that writes the access log. It ends once no sender is left, or the queue has ended.
 #[derive(Debug)]
 pub(super) struct AccessLogWriter {
-    sink: LineSink,
-    leaving: LeavingWriter,
+    pub(super) sender: LineSender,
+    /// Answered, or closed, at the end of the thread.
+    pub(super) ended: oneshot::Receiver<()>,
 }
 
 impl AccessLogWriter {
@@ -54,25 +52,15 @@ impl AccessLogWriter {
             Ok(Err(_)) => return Err(io::Error::other("the writing thread ended")),
             Err(_) => return Err(io::Error::new(io::ErrorKind::TimedOut, "opening the file timed out")),
         }
-        Ok(Self { sink: LineSink(sender), leaving: LeavingWriter(ended) })
+        Ok(Self { sender, ended })
     }
+}
 
-    /// Sender to the writing thread.
-    pub(super) const fn line_sink(&self) -> &LineSink {
-        &self.sink
-    }
-
-    /// Lets the writer end once no [`LineSink`] is left.
-    pub(super) fn into_leaving(self) -> LeavingWriter {
-        self.leaving
-    }
-
-    /// Waits until all lines of ended workers are written; at most two seconds.
-    pub(super) async fn finish_writer(self) {
-        self.sink.0.end_queue();
-        // A disk that does not respond must not delay the end of the process.
-        self.leaving.wait_for_writer_end().await;
-    }
+/// Waits until a writing thread has `ended`; at most two seconds, because a disk that does not respond must not delay
+/// the end of the process.
+pub(super) async fn wait_for_writer_end(ended: oneshot::Receiver<()>) {
+    // An error also means that the thread has ended.
+    let _ = timeout(LAST_ACCESS_LINES_TIMEOUT, ended).await;
 }
 
 /// Reports the fate of lines in the log and the metrics.
@@ -96,39 +84,6 @@ impl WriterEvents for AccessLogWriterEvents {
     }
 }
 
-/// Writing thread that ends once its senders are gone.
-#[derive(Debug)]
-pub(super) struct LeavingWriter(oneshot::Receiver<()>);
-
-impl LeavingWriter {
-    /// Whether the thread has ended.
-    pub(super) fn has_ended(&mut self) -> bool {
-        !matches!(self.0.try_recv(), Err(TryRecvError::Empty))
-    }
-
-    /// Waits until the thread has ended; at most two seconds.
-    pub(super) async fn wait_for_writer_end(self) {
-        // An error also means that the thread has ended.
-        let _ = timeout(LAST_ACCESS_LINES_TIMEOUT, self.0).await;
-    }
-}
-
-/// Sender to a writing thread.
-#[derive(Debug, Clone)]
-pub(super) struct LineSink(LineSender);
-
-impl LineSink {
-    /// A buffer for the lines of one worker, which counts in `metrics`.
-    pub(super) fn line_buffer(&self, style: AccessFormat, metrics: Arc<AccessLogMetrics>) -> LineBuffer {
-        LineBuffer { style, text: String::new(), lines: 0, writer: self.0.clone(), metrics }
-    }
-
-    /// Reopens the file by its name, after a rotation. If that fails, lines go to the former file.
-    pub(super) fn reopen_file(&self) {
-        self.0.request_reopen();
-    }
-}
-
 /// Lines of one worker that were not sent yet.
 pub(super) struct LineBuffer {
     style: AccessFormat,
@@ -140,6 +95,11 @@ pub(super) struct LineBuffer {
 }
 
 impl LineBuffer {
+    /// A buffer that sends lines to `writer`, and counts them in `metrics`.
+    pub(super) const fn new(style: AccessFormat, writer: LineSender, metrics: Arc<AccessLogMetrics>) -> Self {
+        Self { style, text: String::new(), lines: 0, writer, metrics }
+    }
+
     /// Appends a line that `write` fills. Never waits.
     pub(super) fn append_line(&mut self, write: impl FnOnce(&mut AccessLine<'_>)) {
         AccessLine::append_access_line(self.style, &mut self.text, write);

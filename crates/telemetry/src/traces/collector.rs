@@ -11,8 +11,7 @@ use super::{
 };
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
-use http_body::{Body, Frame, SizeHint};
-use http_body_util::{BodyExt, Limited};
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::{
     body::Incoming,
     client::conn::{http1, http2},
@@ -22,11 +21,7 @@ use litequic_base::connect_host::{ConnectHostError, connect_host};
 use litequic_config::TraceProtocol;
 use rustls::pki_types::ServerName;
 use std::{
-    collections::VecDeque,
-    convert::Infallible,
-    io, iter,
-    pin::Pin,
-    task::{Context, Poll},
+    io,
     time::{Duration, SystemTime},
 };
 use tokio::{
@@ -102,40 +97,8 @@ fn causes(error: &hyper::Error) -> String {
     text
 }
 
-/// Body of an export: the spans that workers have sent, between the beginning and the end of the message.
-#[derive(Debug, Clone)]
-pub(super) struct ExportBody {
-    pieces: VecDeque<Bytes>,
-    /// Number of bytes in all pieces.
-    left: u64,
-}
-
-impl ExportBody {
-    pub(super) fn new(begin: Vec<u8>, pieces: Vec<Bytes>, end: Vec<u8>) -> Self {
-        let pieces: VecDeque<Bytes> = iter::once(begin.into()).chain(pieces).chain(iter::once(end.into())).collect();
-        let left = pieces.iter().map(|piece| piece.len() as u64).sum();
-        Self { pieces, left }
-    }
-}
-
-impl Body for ExportBody {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let piece = self.pieces.pop_front();
-        self.left = self.left.saturating_sub(piece.as_ref().map_or(0, |piece| piece.len() as u64));
-        Poll::Ready(piece.map(|piece| Ok(Frame::data(piece))))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.pieces.is_empty()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.left)
-    }
-}
+/// Body of an export: the whole message.
+pub(super) type ExportBody = Full<Bytes>;
 
 /// Sends `message` to `destination`, over the connection `open` or a new one. Returns the connection if it may be
 /// reused.

@@ -204,9 +204,8 @@ impl Exporter {
         }
         if let Some(batch) = self.backlog.pop_front_if(is_due) {
             let SpanBatch { destination, pieces, bytes, count, .. } = batch;
-            let (begin, end) =
-                destination.envelope.wrap_spans(bytes, destination.endpoint.protocol == TraceProtocol::Grpc);
-            let message = ExportBody::new(begin, pieces, end);
+            let is_grpc = destination.endpoint.protocol == TraceProtocol::Grpc;
+            let message = ExportBody::from(destination.envelope.wrap_spans(&pieces, is_grpc));
             let bytes = bytes as u64;
             self.outgoing =
                 Some(OutgoingExport { destination, message, count, bytes, delay: FIRST_RETRY_DELAY, at: now });

@@ -8,6 +8,7 @@ use base64::{
     Engine, alphabet,
     engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
 };
+use bytes::Bytes;
 use litequic_config::Traces;
 use std::time::Duration;
 
@@ -59,15 +60,14 @@ impl ExportEnvelope {
         Self { resource, scope }
     }
 
-    /// The beginning and the end of an `ExportTraceServiceRequest` around `spans` bytes of encoded fields of
-    /// `ScopeSpans`; with the prefix of gRPC if `is_grpc`.
-    pub(super) fn wrap_spans(&self, spans: usize, is_grpc: bool) -> (Vec<u8>, Vec<u8>) {
-        let field = |length: usize| pb::field_length(length);
-        let scope_spans = self.scope.len() + spans;
-        let schema = field(SCHEMA.len());
-        let resource_spans = self.resource.len() + field(scope_spans) + schema;
-        let message = field(resource_spans);
-        let mut out = Vec::with_capacity(GRPC_PREFIX_BYTES + message - spans);
+    /// Writes an `ExportTraceServiceRequest` with `spans`, encoded fields of `ScopeSpans`; with the prefix of gRPC if
+    /// `is_grpc`.
+    pub(super) fn wrap_spans(&self, spans: &[Bytes], is_grpc: bool) -> Vec<u8> {
+        let scope_spans = self.scope.len() + spans.iter().map(Bytes::len).sum::<usize>();
+        let schema = pb::field_length(SCHEMA.len());
+        let resource_spans = self.resource.len() + pb::field_length(scope_spans) + schema;
+        let message = pb::field_length(resource_spans);
+        let mut out = Vec::with_capacity(GRPC_PREFIX_BYTES + message);
         if is_grpc {
             out.push(0);
             out.extend_from_slice(&u32::try_from(message).unwrap_or(u32::MAX).to_be_bytes());
@@ -76,9 +76,9 @@ impl ExportEnvelope {
         out.extend_from_slice(&self.resource);
         pb::write_field_head(&mut out, SCOPE_SPANS, scope_spans);
         out.extend_from_slice(&self.scope);
-        let mut end = Vec::with_capacity(schema);
-        pb::write_bytes_field(&mut end, SCHEMA_URL, SCHEMA.as_bytes());
-        (out, end)
+        spans.iter().for_each(|spans| out.extend_from_slice(spans));
+        pb::write_bytes_field(&mut out, SCHEMA_URL, SCHEMA.as_bytes());
+        out
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 fn unwritten(style: AccessFormat, room: usize) -> (LineBuffer, LineReceiver, Arc<AccessLogMetrics>) {
     let (writer, waiting) = line_queue(room);
     let metrics = Arc::<AccessLogMetrics>::default();
-    let lines = LineSink(writer).line_buffer(style, metrics.clone());
+    let lines = LineBuffer::new(style, writer, metrics.clone());
     (lines, waiting, metrics)
 }
 
@@ -109,7 +109,7 @@ async fn all_lines_reach_the_file_even_across_a_rotation() {
     std::fs::write(&path, "before\n").unwrap();
     let control = Arc::<WriterMetrics>::default();
     let log = AccessLogWriter::start_writer(LogTarget::File(path.clone()), Arc::clone(&control)).await.unwrap();
-    let mut lines = log.line_sink().line_buffer(AccessFormat::Logfmt, Arc::default());
+    let mut lines = LineBuffer::new(AccessFormat::Logfmt, log.sender.clone(), Arc::default());
     lines.append_line(|line| line.write_number("n", 1));
     lines.send_lines();
     while !std::fs::read_to_string(&path).unwrap().ends_with("n=1\n") {
@@ -117,10 +117,11 @@ async fn all_lines_reach_the_file_even_across_a_rotation() {
     }
     let rotated = folder.path().join("access.log.1");
     std::fs::rename(&path, &rotated).unwrap();
-    log.line_sink().reopen_file();
+    log.sender.request_reopen();
     lines.append_line(|line| line.write_number("n", 2));
     drop(lines);
-    log.finish_writer().await;
+    log.sender.end_queue();
+    wait_for_writer_end(log.ended).await;
     assert_eq!(std::fs::read_to_string(rotated).unwrap(), "before\nn=1\n");
     assert_eq!(std::fs::read_to_string(path).unwrap(), "n=2\n");
     assert_eq!(control.lost.load(Relaxed), 0);
@@ -131,9 +132,10 @@ async fn lines_that_cannot_be_written_are_counted() {
     let control = Arc::<WriterMetrics>::default();
     // Every write to `/dev/full` fails for want of space (full(4)).
     let log = AccessLogWriter::start_writer(LogTarget::File("/dev/full".into()), Arc::clone(&control)).await.unwrap();
-    let mut lines = log.line_sink().line_buffer(AccessFormat::Json, Arc::default());
+    let mut lines = LineBuffer::new(AccessFormat::Json, log.sender.clone(), Arc::default());
     lines.append_line(|line| line.write_number("n", 1));
     drop(lines);
-    log.finish_writer().await;
+    log.sender.end_queue();
+    wait_for_writer_end(log.ended).await;
     assert_eq!(control.lost.load(Relaxed), 1);
 }

@@ -68,8 +68,8 @@ fn exported(protocol: Protocol, serve: impl FnOnce(&RequestRecord)) -> Vec<Span>
     serve(&recording.0);
     drop(recording);
     let traces = Traces { attributes: vec![("a".into(), "b".into())], ..Traces::default() };
-    let (begin, end) = ExportEnvelope::new(&traces).wrap_spans(spans.borrow().len(), false);
-    let request = ExportTraceServiceRequest::decode(&*[begin, spans.borrow().clone(), end].concat()).unwrap();
+    let message = ExportEnvelope::new(&traces).wrap_spans(&[spans.borrow().clone().into()], false);
+    let request = ExportTraceServiceRequest::decode(&*message).unwrap();
     let [resource] = &request.resource_spans[..] else { panic!("{request:?}") };
     let attributes = attributes(&resource.resource.as_ref().unwrap().attributes);
     assert_eq!((&*attributes["service.name"], &*attributes["a"]), ("litequic", "b"));

@@ -39,7 +39,7 @@ fn client_as(made: &SelfSigned) -> Arc<ClientConfig> {
 #[test]
 fn a_session_requests_certificates_by_name_and_reports_the_identity() {
     use litequic_config::VerifyMode::{None as Nothing, Optional, Required};
-    let leaf = ClientCertificate::new(&made().to_loaded_certificate().unwrap().certified_key().cert).unwrap();
+    let leaf = ClientCertificate::new(&made().to_loaded_certificate().unwrap().key.cert).unwrap();
     for piece in [1, 100, usize::MAX] {
         for (request, shown, expected) in [
             (Nothing, false, Ok(Some(None))),

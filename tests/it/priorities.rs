@@ -354,7 +354,14 @@ async fn a_priority_update_holds_before_and_during_its_request() {
 }
 
 #[tokio::test]
-async fn without_a_signal_responses_share_the_connection() {
+async fn without_a_signal_responses_come_one_after_the_other() {
+    let unsignalled = [(None, ""); 3];
+    let frames = at_hand_behind(None, async |_: &Litequic, _: &mut Noted| {}, &unsignalled, nothing, |_| {}).await;
+    came_in_order(&frames, &[(3, false); 3]);
+}
+
+#[tokio::test]
+async fn without_an_order_responses_share_the_connection() {
     let share = async |edit: fn(&mut Config), blocking: Option<&str>, requests: &[(Option<&str>, &str)]| {
         for _ in 0..ATTEMPTS {
             let frames =
@@ -370,7 +377,6 @@ async fn without_a_signal_responses_share_the_connection() {
         }
         panic!("one was sent before the other was at hand");
     };
-    share(|_| {}, None, &[(None, ""), (None, "")]).await;
     let both = [(Some("u=7"), ""), (Some("u=0"), "")];
     share(|config| config.litequic.priorities = false, Some("u=0"), &both).await;
     share(|config| config.trusted_proxies = vec![Network { address: [127, 0, 0, 0].into(), prefix: 8 }], None, &both)

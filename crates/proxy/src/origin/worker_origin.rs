@@ -248,7 +248,8 @@ impl WorkerOrigin {
 
     /// Whether a retry, which may cost a part of the budget, is permitted; if so, it is counted.
     pub(crate) fn may_retry(&self, costs: bool) -> bool {
-        let may = !costs || self.budget.borrow_mut().take_retry(worker_server::tokio_now());
+        let is_free = !costs && self.config.retry_share.is_some();
+        let may = is_free || self.budget.borrow_mut().take_retry(worker_server::tokio_now());
         let counter = if may { &self.metrics.origin_retries } else { &self.metrics.origin_retries_refused };
         counter.increment();
         may

@@ -315,7 +315,7 @@ fn no_more_is_sent_again_than_the_budget_has() {
         let closing = async || {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let port = listener.local_addr().unwrap().port();
-            tokio::task::spawn_local(async move {
+            spawn_local(async move {
                 loop {
                     drop(listener.accept().await);
                 }

@@ -12,7 +12,8 @@ fuzz_target!(|input: (u8, &[u8])| {
     let (piece, bytes) = input;
     let now = Instant::now();
     let read = |piece: usize| {
-        let mut frames = FrameCounter { updates: Some(Vec::new()), ..FrameCounter::new(1) };
+        let mut frames = FrameCounter::new(1);
+        frames.updates = Some(Vec::new());
         let read = bytes.chunks(piece.max(1)).try_for_each(|piece| frames.count_received_frames(piece, now));
         (read, frames.updates, frames.small)
     };

@@ -16,7 +16,7 @@ use std::{
     process::ExitCode,
 };
 
-/// Terminates HTTP/3, and forwards requests over HTTP/1.1 to an unmodified origin.
+/// Terminates HTTP/3, and forwards requests over HTTP/1.1 or HTTP/2 to an unmodified origin.
 #[derive(Debug, Parser)]
 #[command(name = "litequic", version = VERSION, arg_required_else_help = true, max_term_width = 100)]
 struct CommandLine {

@@ -301,7 +301,7 @@ fn hung_worker_line(worker: usize, age: Duration) -> Option<String> {
     (age > WORKER_DEADLINE).then(|| format!("worker {worker} has hung for {:.1} s\n", age.as_secs_f64()))
 }
 
-/// Reloads the configuration. Returns its changes.
+/// Reloads the configuration. Returns the changed keys.
 async fn reload_configuration(state: &AdminState) -> Result<String, AdminFault> {
     let (request, answered) = oneshot::channel();
     if let Some(reload) = &state.reload {

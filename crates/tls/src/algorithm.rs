@@ -7,11 +7,11 @@ use std::fmt;
 /// Name of keys that sign with RSA.
 const RSA: &str = "RSA";
 
-/// Schemes of TLS 1.3's CertificateVerify (RFC 8446 §4.2.3) with which rustls can sign, with the kinds of their keys, in
-/// ascending order of the cost of a handshake. RSA with PKCS #1 padding is only for signatures in certificates. With
-/// aws-lc-rs, ECDSA with P-256 signs ten times as fast as RSA with 2048 bits, and its certificates are smaller. ML-DSA's
-/// signatures and public keys have 3.7 KB or more, which exceeds the bytes that a QUIC server may send before it has
-/// validated the client's address (RFC 9000 §8.1).
+/// Schemes of TLS 1.3's CertificateVerify (RFC 8446 §4.2.3) with which rustls can sign, with the kinds of their
+/// keys, in ascending order of the cost of a handshake. RSA with PKCS #1 padding is only for signatures in
+/// certificates. With aws-lc-rs, ECDSA with P-256 signs ten times as fast as RSA with 2048 bits, and its
+/// certificates are smaller. ML-DSA's signatures and public keys have 3.7 KB or more, which exceeds the bytes that
+/// a QUIC server may send before it has validated the client's address (RFC 9000 §8.1).
 const SIGNATURE_SCHEMES: [(SignatureScheme, &str); 10] = [
     (SignatureScheme::ED25519, "Ed25519"),
     (SignatureScheme::ECDSA_NISTP256_SHA256, "ECDSA P-256"),

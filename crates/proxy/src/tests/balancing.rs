@@ -311,18 +311,8 @@ fn ejections_spare_the_last_server_and_keep_the_configured_share() {
 #[test]
 fn no_more_is_sent_again_than_the_budget_has() {
     on_a_worker(async {
-        // Accepts each connection, and closes it.
-        let closing = async || {
-            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let port = listener.local_addr().unwrap().port();
-            spawn_local(async move {
-                loop {
-                    drop(listener.accept().await);
-                }
-            });
-            tcp(port)
-        };
-        let (one, other) = (closing().await, closing().await);
+        let missing = |name: &str| OriginAddress::Unix(format!("/nowhere/{name}").into());
+        let (one, other) = (missing("one"), missing("other"));
         let setup = setup(&[&one, &other], |origin| {
             origin.eject_after = None;
             origin.retry_share = Some(Fraction(100_000));

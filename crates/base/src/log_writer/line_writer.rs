@@ -16,7 +16,7 @@ pub trait WriterEvents: Send + 'static {
     /// reports the loss, for the same output, or `None` if the loss is reported elsewhere.
     fn on_missing_lines(&mut self, lines: u64) -> Option<Vec<u8>>;
 
-    /// Called at the time of [`LineSender::schedule_alarm`](super::LineSender::schedule_alarm). Returns the next time.
+    /// Called at the time of [`schedule_alarm`](super::LineQueue::schedule_alarm). Returns the next time.
     fn on_alarm(&mut self) -> Option<Instant> {
         None
     }

@@ -13,7 +13,7 @@
 //!
 //! - A more urgent stream comes first. Within an urgency those that are not incremental come one after the other, by
 //!   their IDs; incremental ones in turn; where there are both, one of either, alternately. As long as the client has
-//!   signalled no priority, a stream's first turn is long ([`FIRST_TURN_BYTES`]) and comes before the later turns of
+//!   signalled no priority, a stream's first turn is long (128 KiB) and comes before the later turns of
 //!   others: most responses end within it, so that they come one after the other, and share the connection with
 //!   downloads.
 //! - A stream that has waited for [`STARVATION_TIMEOUT`] gets [`TURN_BYTES`] all the same, the one that waits longest

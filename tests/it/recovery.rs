@@ -211,8 +211,10 @@ async fn reordered_packets_are_spurious_losses_and_keep_the_window() {
         |worker: &WorkerMetrics| worker.quic.packets_lost.get().saturating_sub(worker.quic.spurious_losses.get());
     let lost = litequic.sum(|worker| worker.quic.packets_lost.get());
     litequic.wait_until("losses that were none", right, |right| right <= lost / 2).await;
-    assert!(litequic.sum(|worker| worker.quic.reductions_undone.get()) > 0);
-    assert!(litequic.sum(|worker| worker.quic.reductions_awaited.get()) > 0);
+    // The first reduction is undone, and later ones are awaited; on a busy machine the first late packets may come with the
+    // acknowledgements that declare them lost, so that none is ever made.
+    let kept = |worker: &WorkerMetrics| worker.quic.reductions_undone.get() + worker.quic.reductions_awaited.get();
+    assert!(litequic.sum(kept) > 0);
     litequic.stop().await;
 }
 

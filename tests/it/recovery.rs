@@ -173,6 +173,9 @@ async fn large_transfers_survive_a_bad_link_without_ack_frequency() {
     large_transfers(false).await;
 }
 
+/// Most downloads until one has what a busy machine may hide.
+const ATTEMPTS: u32 = 5;
+
 /// A download over a link that does this to the server's datagrams; packets that litequic declared lost, and those of
 /// them that were not.
 async fn losses_over(down: Way) -> (Litequic, Client, Link) {
@@ -202,19 +205,28 @@ async fn lost_packets_are_counted_and_none_as_spurious() {
 async fn reordered_packets_are_spurious_losses_and_keep_the_window() {
     // Long enough that an acknowledgement with the gap is seen alone, even where many come at once and are merged.
     let delay = Duration::from_millis(5);
-    let way = Way { spare: HANDSHAKE, hold: Which::Chance(0.01), hold_for: 2 * OVERTAKERS, delay, ..Way::default() };
-    let (litequic, _client, link) = losses_over(way).await;
-    assert!(link.down().held.load(Relaxed) > 0);
-    litequic.wait_until("wrong losses", |worker| worker.quic.spurious_losses.get(), |wrong| wrong > 0).await;
-    // Most are: a client may forget an overtaken packet before it acknowledges it, and then it stays unknown.
-    let right =
-        |worker: &WorkerMetrics| worker.quic.packets_lost.get().saturating_sub(worker.quic.spurious_losses.get());
-    let lost = litequic.sum(|worker| worker.quic.packets_lost.get());
-    litequic.wait_until("losses that were none", right, |right| right <= lost / 2).await;
-    // The first reduction is undone, and later ones are awaited; on a busy machine the first late packets may come with the
-    // acknowledgements that declare them lost, so that none is ever made.
-    let kept = |worker: &WorkerMetrics| worker.quic.reductions_undone.get() + worker.quic.reductions_awaited.get();
-    assert!(litequic.sum(kept) > 0);
+    let undone = |worker: &WorkerMetrics| worker.quic.reductions_undone.get();
+    let mut attempts = 0;
+    let litequic = loop {
+        let way =
+            Way { spare: HANDSHAKE, hold: Which::Chance(0.01), hold_for: 2 * OVERTAKERS, delay, ..Way::default() };
+        let (litequic, _client, link) = losses_over(way).await;
+        assert!(link.down().held.load(Relaxed) > 0);
+        litequic.wait_until("wrong losses", |worker| worker.quic.spurious_losses.get(), |wrong| wrong > 0).await;
+        // Most are: a client may forget an overtaken packet before it acknowledges it, and then it stays unknown.
+        let right =
+            |worker: &WorkerMetrics| worker.quic.packets_lost.get().saturating_sub(worker.quic.spurious_losses.get());
+        let lost = litequic.sum(|worker| worker.quic.packets_lost.get());
+        litequic.wait_until("losses that were none", right, |right| right <= lost / 2).await;
+        attempts += 1;
+        // On a machine that others keep busy the lateness may be known before the first reduction: each is awaited.
+        if litequic.sum(undone) > 0 || attempts == ATTEMPTS {
+            break litequic;
+        }
+        litequic.stop().await;
+    };
+    assert!(litequic.sum(undone) > 0);
+    assert!(litequic.sum(|worker| worker.quic.reductions_awaited.get()) > 0);
     litequic.stop().await;
 }
 

@@ -56,7 +56,8 @@ pub struct PriorityOrder<T> {
     last_incremental: u8,
     /// Bytes that starved streams may still get.
     starved_credit: u64,
-    /// Whether a stream had another priority than [`Priority::UNSIGNALLED`].
+    /// Whether a stream had another priority than [`Priority::UNSIGNALLED`]. A client that signals just this one for all
+    /// its requests counts as one that signals none.
     has_signal: bool,
 }
 
@@ -116,8 +117,17 @@ impl<T: Clone> PriorityOrder<T> {
     pub fn add_stream(&mut self, id: u64, handle: T, priority: Priority, is_sending: bool) {
         self.has_signal |= priority != Priority::UNSIGNALLED;
         let place = u64::from(is_sending);
-        let (ready, waiting_since, last_turn, granted, has_turn) = (0, None, 0, 0, false);
-        let stream = OrderedStream { id, handle, priority, ready, waiting_since, last_turn, granted, place, has_turn };
+        let stream = OrderedStream {
+            id,
+            handle,
+            priority,
+            ready: 0,
+            waiting_since: None,
+            last_turn: 0,
+            granted: 0,
+            place,
+            has_turn: false,
+        };
         // A new stream mostly has the largest ID.
         let index = self.streams.partition_point(|other| other.id < id);
         self.streams.insert(index, stream);

@@ -11,7 +11,7 @@ pub const TRAIN_BYTES: usize = 16 * 1024;
 const PACKET_BYTES: u64 = 1_200;
 /// Bytes that a stream may hold before any acknowledgement: more than QUIC sends in its first round trips.
 pub const FIRST_SHARE_BYTES: u64 = 128 * 1024;
-/// Maximum number of trains reserved in a connection's budget: more streams than that send nothing at once.
+/// Maximum number of trains reserved in a connection's budget. Further streams share the part of first shares.
 const CONNECTION_TRAINS: u64 = 128;
 /// Number of trains reserved in a worker's budget; more only if they are no more than a quarter of the budget.
 const WORKER_TRAINS: u64 = 1024;
@@ -451,16 +451,19 @@ mod tests {
     fn a_newcomer_always_gets_a_packet_at_a_time() {
         let worker = SendBudget::for_worker(32 * MIB);
         let mut stalled: Vec<_> = (0..2000).map(|_| lease(&worker)).collect();
+        // Their clients have read fast before, so that no part of the budget is left.
         for stream in &mut stalled {
-            stream.permit_bytes(0, 0, MIB);
+            stream.permit_bytes(1 << 30, 0, MIB);
         }
         assert!(worker.leased_bytes() <= 32 * MIB);
         let mut newcomer = lease(&worker);
         let mut sent = 0;
         for _ in 0..100 {
             let permitted = newcomer.permit_bytes(sent, 0, MIB);
-            assert!(permitted >= PACKET_BYTES, "{permitted}");
+            assert_eq!(permitted, PACKET_BYTES);
+            assert!(newcomer.denied);
             sent += permitted;
+            assert_eq!(newcomer.permit_bytes(sent, permitted, MIB), 0);
         }
     }
 

@@ -56,8 +56,8 @@ pub struct PriorityOrder<T> {
     last_incremental: u8,
     /// Bytes that starved streams may still get.
     starved_credit: u64,
-    /// Whether a stream had another priority than [`Priority::UNSIGNALLED`]. A client that signals just this one for all
-    /// its requests counts as one that signals none.
+    /// Whether a stream had another priority than [`Priority::UNSIGNALLED`]. A client that signals just this one for
+    /// all its requests counts as one that signals none.
     has_signal: bool,
 }
 

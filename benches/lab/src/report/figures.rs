@@ -49,7 +49,7 @@ impl Per {
 /// Figures that pages show after the one that contenders are compared by, in this order, each with its name for people:
 /// `{unit}` is that of a cost, `{rate}` that of a rate. Those whose name has a slash come from a profile or from counted
 /// system calls, and have their own tables.
-pub(super) const SHOWN: [(&str, &str); 106] = [
+pub(super) const SHOWN: [(&str, &str); 107] = [
     ("served", "served within 2 s, %"),
     ("served_h3", "HTTP/3"),
     ("served_h2", "HTTP/2"),
@@ -134,6 +134,7 @@ pub(super) const SHOWN: [(&str, &str); 106] = [
     ("overtaken", "overtaken of a million"),
     ("declared_lost", "declared lost of a million"),
     ("spurious", "of them wrongly"),
+    ("awaited", "of them on a path that reorders"),
     ("lost_at_first", "lost at the beginning, of a million"),
     ("lost_in_all", "lost with the beginning, of a million"),
     ("client_drops", "messages that clients' sockets dropped"),

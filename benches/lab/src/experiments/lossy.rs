@@ -52,7 +52,8 @@ fn tasks(options: &Options) -> Vec<Task> {
                 task
             };
             let many = Load { connections: DOWNLOADS, ..load.clone() };
-            let many = (*group == OVERTAKEN).then(|| cell(&format!("{name}, {DOWNLOADS} downloads"), many));
+            let many =
+                (*group == OVERTAKEN && !options.quick).then(|| cell(&format!("{name}, {DOWNLOADS} downloads"), many));
             iter::once(cell(name, load)).chain(many).collect::<Vec<_>>()
         })
         .collect()

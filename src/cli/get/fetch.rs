@@ -156,7 +156,7 @@ async fn exchange_response(
     verbose: VerboseTrace,
     received: &mut Option<u64>,
 ) -> Result<StatusCode, GetError> {
-    verbose.print_request(request);
+    verbose.print_marked('>', || verbose::request_lines(request));
     let (mut out, mut response) = client.send_request(request).await?;
     let mut respond = pin!(write_response(&mut response, client, output, verbose, received));
     let send = async {
@@ -188,7 +188,7 @@ async fn write_response(
         if let (Some(settings), true) = (client.server_settings(), verbose.0) {
             verbose.print_fact(|| verbose::settings_line(&settings));
         }
-        verbose.print_response(&head);
+        verbose.print_marked('<', || verbose::response_lines(&head));
         output.write_response_head(&head).await?;
         if !head.status().is_informational() {
             break head.status();
@@ -215,7 +215,7 @@ async fn write_response(
             }
             Some(ResponsePiece::Trailers(trailers)) => {
                 let trailers = HeaderMap::from(trailers);
-                verbose.print_trailers(&trailers);
+                verbose.print_marked('<', || verbose::field_lines(&trailers).collect());
                 output.write_trailers(&trailers).await?;
             }
             None => break,

@@ -1,6 +1,9 @@
 //! Runs `litequic check --config FILE`: prints the faults of a configuration, or its summary.
 
-use super::{exit::exit_with_faults, https_record::https_records};
+use super::{
+    exit::{CommandResult, exit_with_faults},
+    https_record::https_records,
+};
 use crate::app;
 use litequic_acme as acme;
 use litequic_config::{AcmeHost, Config, ParsedConfig, RouteConfig};
@@ -14,12 +17,9 @@ use std::{
 /// are too few or it is `verbose`, one for each field that a route withholds, and its warnings to stderr; or its faults
 /// to stderr, with `Exit::Config`. Checks the files that it names too: certificates, error pages, secrets, and files to
 /// be written.
-pub fn check_config(path: &Path, verbose: bool) -> ExitCode {
-    let app::LoadedConfig { config, certificates, warnings, .. } = match app::load_files(ParsedConfig::load_file(path))
-    {
-        Ok(loads) => loads,
-        Err(faults) => return exit_with_faults(&faults),
-    };
+pub fn check_config(path: &Path, verbose: bool) -> CommandResult {
+    let app::LoadedConfig { config, certificates, warnings, .. } =
+        app::load_files(ParsedConfig::load_file(path)).map_err(|faults| exit_with_faults(&faults))?;
     // A closed output is no error: the exit code is still right.
     for warning in warnings {
         let _ = writeln!(io::stderr(), "{warning}");
@@ -45,7 +45,7 @@ pub fn check_config(path: &Path, verbose: bool) -> ExitCode {
     for record in https_records(&config.listen, names.iter().map(String::as_str)) {
         let _ = writeln!(io::stdout(), "DNS record for HTTP/3 at the first visit: {record}");
     }
-    ExitCode::SUCCESS
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Summary of the configuration at `path`, on one line.

@@ -128,7 +128,7 @@ pub fn main(release: fn()) -> ExitCode {
             return if error.use_stderr() { Exit::Usage.into() } else { ExitCode::SUCCESS };
         }
     };
-    let exit = match arguments.command {
+    let done = match arguments.command {
         CliCommand::Run(arguments) => run::run_server(arguments),
         CliCommand::Check { config, file, verbose } => {
             check::check_config(&config.or(file).unwrap_or_default(), verbose)
@@ -138,13 +138,13 @@ pub fn main(release: fn()) -> ExitCode {
         CliCommand::Get(arguments) => get::run_get(*arguments),
         CliCommand::Probe(arguments) => probe::print_probe(arguments),
         CliCommand::Password(arguments) => password::print_password_line(&arguments),
-        CliCommand::Example(arguments) => example::print_example(&arguments),
-        CliCommand::Certificate(arguments) => certificate::write_certificate(arguments),
-        CliCommand::Schema => schema::print_schema(),
-        CliCommand::Completions { shell } => completions::print_completions(shell, CommandLine::command()),
-        CliCommand::Manual { out } => manual::write_manual(&out, CommandLine::command()),
-        CliCommand::Reference { page } => reference::print_reference(page),
+        CliCommand::Example(arguments) => Ok(example::print_example(&arguments)),
+        CliCommand::Certificate(arguments) => Ok(certificate::write_certificate(arguments)),
+        CliCommand::Schema => Ok(schema::print_schema()),
+        CliCommand::Completions { shell } => Ok(completions::print_completions(shell, CommandLine::command())),
+        CliCommand::Manual { out } => Ok(manual::write_manual(&out, CommandLine::command())),
+        CliCommand::Reference { page } => Ok(reference::print_reference(page)),
     };
     log::finish_log();
-    exit
+    done.unwrap_or_else(|failed| failed)
 }

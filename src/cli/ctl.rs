@@ -11,7 +11,7 @@ mod local_time;
 mod qlog;
 mod status;
 
-use super::exit::{Exit, exit_with_error, print_stdout};
+use super::exit::{CommandResult, Exit, exit_with_error, print_stdout};
 use super::run::{control_runtime, one_of_names};
 use admin_address::{AdminAddress, FoundAdmin};
 use clap::{ArgAction, Args, Subcommand};
@@ -328,36 +328,23 @@ struct AcmeJson {
 }
 
 /// Sends the request, and prints the answer to stdout, or an error to stderr.
-pub fn run_ctl(arguments: CtlArguments) -> ExitCode {
+pub fn run_ctl(arguments: CtlArguments) -> CommandResult {
     let CtlArguments { target, command } = arguments;
-    let request = match command.to_request() {
-        Ok(request) => request,
-        Err(problem) => return exit_with_error(Exit::Usage, problem),
-    };
+    let request = command.to_request().map_err(|problem| exit_with_error(Exit::Usage, problem))?;
     let token = match (&target.token_file, env::var_os(TOKEN_VARIABLE)) {
         (Some(path), _) => Token::from_token_file(path).map(Some),
         (None, Some(_)) => Token::from_env(TOKEN_VARIABLE).map(Some),
         (None, None) => Ok(None),
     };
-    let token = match token {
-        Ok(token) => token,
-        Err(error) => return exit_with_error(Exit::Usage, error),
-    };
-    let runtime = match control_runtime() {
-        Ok(runtime) => runtime,
-        Err(error) => return exit_with_error(Exit::Software, error),
-    };
-    runtime.block_on(async {
+    let token = token.map_err(|error| exit_with_error(Exit::Usage, error))?;
+    let printed = control_runtime()?.block_on(async {
         let found = match target.admin {
-            Some(place) => Ok(FoundAdmin { place, missed: Vec::new() }),
-            None => admin_address::find_admin(|name| env::var_os(name), target.config.as_deref()).await,
+            Some(place) => FoundAdmin { place, missed: Vec::new() },
+            None => admin_address::find_admin(|name| env::var_os(name), target.config.as_deref()).await?,
         };
-        let printed = match found {
-            Ok(found) => run_command(&AdminClient { found, token }, command, &request).await,
-            Err(failure) => Err(failure),
-        };
-        printed.unwrap_or_else(|failure| failure.print_and_exit())
-    })
+        run_command(&AdminClient { found, token }, command, &request).await
+    });
+    printed.map_err(|CtlFailure { exit, why }| exit_with_error(exit, why))
 }
 
 /// Sends `request`, which is that of `command`, and prints the answer.
@@ -374,7 +361,7 @@ async fn run_command(client: &AdminClient, command: CtlCommand, request: &CtlReq
             // `to_request` has checked the order.
             let order = request.query.as_deref().unwrap_or_default();
             let order = QlogOrder::from_qlog_query(order).map_err(|why| CtlFailure { exit: Exit::Usage, why })?;
-            return Ok(qlog::record_logs(client, &order, out).await);
+            return qlog::record_logs(client, &order, out).await;
         }
         CtlCommand::Maintenance { state: None, .. } => {
             admin::format_maintenance(&client.fetch_json::<Status>(request).await?.maintenance)

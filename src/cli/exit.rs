@@ -32,6 +32,9 @@ pub enum Exit {
     Config = 78,
 }
 
+/// Exit code of a command; of a failure, whose reason is printed, in `Err`.
+pub type CommandResult = Result<ExitCode, ExitCode>;
+
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
         Self::from(exit as u8)

@@ -1,13 +1,10 @@
 //! Runs `litequic password`: prints a line for a file of users.
 
-use super::exit::{Exit, exit_with_error, print_stdout};
+use super::exit::{CommandResult, Exit, exit_with_error, print_stdout};
 use clap::Args;
 use litequic_proxy as proxy;
 use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr};
-use std::{
-    io::{self, BufRead, IsTerminal, Write},
-    process::ExitCode,
-};
+use std::io::{self, BufRead, IsTerminal, Write};
 
 /// Arguments of `litequic password`.
 #[derive(Debug, Args)]
@@ -23,24 +20,20 @@ const INTERRUPT: u8 = 3;
 const MAX_LINE_BYTES: usize = 64 * 1024;
 
 /// Asks for the password, twice at a terminal, and prints a line for `routes[].users`.
-pub fn print_password_line(PasswordArguments { name }: &PasswordArguments) -> ExitCode {
+pub fn print_password_line(PasswordArguments { name }: &PasswordArguments) -> CommandResult {
     let ask = |question: &str| ask_password(question).map_err(|error| format!("cannot read the password: {error}"));
     let repeat = |first: String| match io::stdin().is_terminal() {
         true => Ok((first, ask("Repeat the password: ")?)),
         false => Ok((first.clone(), first)),
     };
     let asked = ask(&format!("Password for {name}: ")).and_then(repeat);
-    let (first, second) = match asked {
-        Ok(asked) => asked,
-        Err(problem) => return exit_with_error(Exit::Input, problem),
-    };
+    let (first, second) = asked.map_err(|problem| exit_with_error(Exit::Input, problem))?;
     if first != second {
-        return exit_with_error(Exit::Usage, "the two passwords differ");
+        return Err(exit_with_error(Exit::Usage, "the two passwords differ"));
     }
-    match proxy::create_user_line(name, first.as_bytes()) {
-        Ok(line) => print_stdout(format!("{line}\n").as_bytes()),
-        Err(problem) => exit_with_error(Exit::Usage, problem),
-    }
+    let line = proxy::create_user_line(name, first.as_bytes());
+    let line = line.map_err(|problem| exit_with_error(Exit::Usage, problem))?;
+    Ok(print_stdout(format!("{line}\n").as_bytes()))
 }
 
 /// Reads a line of standard input, which a terminal does not show.

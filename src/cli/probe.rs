@@ -3,13 +3,13 @@
 
 use super::{
     confinement::confinement_lines,
-    exit::{exit_with_faults, print_stdout},
+    exit::{CommandResult, exit_with_faults, print_stdout},
 };
 use clap::Args;
-use litequic_config::{self as config, AckFrequency, Config, Congestion, Io, LiteQuic};
+use litequic_config::{self as config, AckFrequency, Congestion, Io, LiteQuic};
 use litequic_net::{self as net, AddressFamily, Feature, ProbeResult};
 use litequic_telemetry::Confinement;
-use std::{fmt::Write as _, path::PathBuf, process::ExitCode};
+use std::{fmt::Write as _, path::PathBuf};
 
 /// Arguments of `litequic probe`.
 #[derive(Debug, Args)]
@@ -21,14 +21,12 @@ pub struct ProbeArguments {
 
 /// Prints a line for each finding, and one for the mechanisms that litequic would use. Succeeds even if the kernel
 /// lacks features: litequic runs without.
-pub fn print_probe(arguments: ProbeArguments) -> ExitCode {
-    let litequic = match arguments.config.as_deref().map(config::load_config) {
-        None => LiteQuic::default(),
-        Some(Ok(Config { litequic, .. })) => litequic,
-        Some(Err(faults)) => return exit_with_faults(&faults),
-    };
+pub fn print_probe(arguments: ProbeArguments) -> CommandResult {
+    let config = arguments.config.as_deref().map(config::load_config).transpose();
+    let litequic =
+        config.map_err(|faults| exit_with_faults(&faults))?.map(|config| config.litequic).unwrap_or_default();
     let surroundings = confinement_lines(&Confinement::read_confinement());
-    print_stdout(probe_report(&net::probe_kernel(), &surroundings, litequic).as_bytes())
+    Ok(print_stdout(probe_report(&net::probe_kernel(), &surroundings, litequic).as_bytes()))
 }
 
 fn probe_report(findings: &[ProbeResult], surroundings: &str, litequic: LiteQuic) -> String {

@@ -2,7 +2,7 @@
 
 use super::advice::{AdvisedCommand, with_advice};
 use super::confinement::{forbid_core_dumps, log_confinement};
-use super::exit::{Exit, exit_with_error, exit_with_faults};
+use super::exit::{CommandResult, Exit, exit_with_error, exit_with_faults};
 use super::reexec::{PREDECESSOR_VARIABLE, Reexec};
 use super::user::user_name;
 use crate::app::{
@@ -132,7 +132,7 @@ impl LogArguments {
 }
 
 /// Serves until a signal or `POST /drain` stops the process.
-pub fn run_server(arguments: RunArguments) -> ExitCode {
+pub fn run_server(arguments: RunArguments) -> CommandResult {
     let arguments = RunArguments { config: arguments.config.clone().or(arguments.file.clone()), ..arguments };
     // The secrets of a key log are for others to read.
     if !arguments.key_log {
@@ -142,28 +142,16 @@ pub fn run_server(arguments: RunArguments) -> ExitCode {
     let passed = ListenFd::from_env();
     let reexec = Reexec::new();
     let app::LoadedConfig { config, certificates, warnings, .. } =
-        match config_from_arguments(&arguments).and_then(app::load_files) {
-            Ok(loads) => loads,
-            Err(faults) => return exit_with_faults(&faults),
-        };
-    let log = match arguments.log.start_log(&config.log) {
-        Ok(log) => log,
-        Err(error) => return exit_with_error(Exit::from(&error), error),
-    };
+        config_from_arguments(&arguments).and_then(app::load_files).map_err(|faults| exit_with_faults(&faults))?;
+    let log = arguments.log.start_log(&config.log).map_err(|error| exit_with_error(Exit::from(&error), error))?;
     let identity = log_process_start(arguments.config.as_deref());
     log_confinement();
     try_raise_open_files();
     reload::log_warnings(&warnings);
     let log_metrics = log.log_metrics();
-    let runtime = match control_runtime() {
-        Ok(runtime) => runtime,
-        Err(error) => return exit_with_error(Exit::Software, error),
-    };
-    runtime.block_on(async {
-        let (signals, hangup) = match (ProcessSignals::new(), signal(SignalKind::hangup())) {
-            (Ok(signals), Ok(hangup)) => (signals, hangup),
-            (Err(error), _) | (_, Err(error)) => return exit_with_error(Exit::Software, error),
-        };
+    control_runtime()?.block_on(async {
+        let signals = ProcessSignals::new().and_then(|signals| Ok((signals, signal(SignalKind::hangup())?)));
+        let (signals, hangup) = signals.map_err(|error| exit_with_error(Exit::Software, error))?;
         let (reload, requests) = reload::reload_channel();
         let start = async {
             let inherited = passed_sockets(passed)?;
@@ -179,12 +167,9 @@ pub fn run_server(arguments: RunArguments) -> ExitCode {
             };
             app::start_litequic(&config, certificates, options, |proxy| proxy).await
         };
-        let running = match start.await {
-            Ok(running) => running,
-            Err(error) => {
-                return exit_with_error(Exit::from(&error), with_advice(&error, &config, AdvisedCommand::Run));
-            }
-        };
+        let running = start
+            .await
+            .map_err(|error| exit_with_error(Exit::from(&error), with_advice(&error, &config, AdvisedCommand::Run)))?;
         panic_if_requested("control");
         let reexec = running.handover_socket.clone().map(|socket| (reexec, socket));
         let source = match arguments.config {
@@ -285,21 +270,19 @@ pub(super) fn try_raise_open_files() {
 }
 
 /// Creates the control thread's runtime: admin listeners, signals.
-pub(super) fn control_runtime() -> io::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build()
+pub(super) fn control_runtime() -> Result<tokio::runtime::Runtime, ExitCode> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|error| exit_with_error(Exit::Software, error))
 }
 
 /// Serves until a signal or `POST /drain`, and through the drain after it.
-pub(super) async fn serve_until_signal(running: RunningProcess, signals: ProcessSignals) -> ExitCode {
+pub(super) async fn serve_until_signal(running: RunningProcess, signals: ProcessSignals) -> CommandResult {
     let (lifecycle, access_log) = (running.lifecycle.clone(), Arc::clone(&running.access_log));
     let outcome = tokio::select! {
         outcome = running.wait_for_end() => outcome,
         never = signals.handle_signals(lifecycle, access_log) => match never {},
     };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(died) => exit_with_error(Exit::Software, died),
-    }
+    outcome.map(|()| ExitCode::SUCCESS).map_err(|died| exit_with_error(Exit::Software, died))
 }
 
 /// Signals of the process: SIGTERM and SIGINT drain at first and stop at once if repeated, SIGUSR1 reopens the access

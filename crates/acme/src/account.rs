@@ -10,7 +10,7 @@ use litequic_config::{Acme, Eab};
 use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256};
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use serde_json::{Value as Json, json};
-use std::{fmt::Write, fs, path::Path, time::Duration};
+use std::{fs, path::Path, time::Duration};
 use tokio::time::sleep;
 
 /// Hexadecimal digits of a directory's hash in the name of its account's file.
@@ -32,12 +32,8 @@ pub(super) struct StoredAccount {
 pub(super) fn account_file_name(table: &Acme) -> String {
     let kid = table.eab.as_ref().map_or(String::new(), |eab| format!("\0{}", eab.kid));
     let hash = digest(&SHA256, format!("{}{kid}", table.directory).as_bytes());
-    let mut name = "account-".to_owned();
-    for byte in hash.as_ref().iter().take(HASH_DIGITS / 2) {
-        // Writing to a String cannot fail.
-        let _ = write!(name, "{byte:02x}");
-    }
-    name + ".json"
+    let digits: String = hash.as_ref().iter().take(HASH_DIGITS / 2).map(|byte| format!("{byte:02x}")).collect();
+    format!("account-{digits}.json")
 }
 
 /// Returns the thumbprint of the stored key (RFC 7638), a part of HTTP-01 responses; `None` without an account.

@@ -5,18 +5,19 @@ use super::account;
 use super::ca_client::CaClient;
 use super::challenge_responses::ChallengeResponses;
 use super::failure::{OrderFailure, describe_ca_error, run_blocking};
-use super::folder::{AcmeFolder, FolderLock, LockError, StoredCertificate, certificate_file_name, host_file_stem};
+use super::folder::{
+    AcmeFolder, FolderLock, LockError, StoredCertificate, certificate_file_name, host_file_stem, parse_certificate_id,
+};
 use super::host_table::{AcmeHostEntry, AcmeHostTable, CertificateState};
 use super::metrics::AcmeMetrics;
 use super::order::{CertificateOrder, store_plan};
 use super::plan::{HostPlan, PlanStep, shortened_line};
-use instant_acme::{Account, CertificateIdentifier};
+use instant_acme::Account;
 use litequic_base::{lifecycle::panic_if_requested, short_duration::format_short_duration};
 use litequic_config::{Acme, AcmeHost};
 use rand::random;
 use rustls::ClientConfig;
 use std::{
-    borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     convert::Infallible,
     io,
@@ -175,7 +176,10 @@ impl AcmeClient {
     /// Publishes the state of every host to the host table and the metrics.
     fn publish_states(&self, tables: &[Acme]) {
         let now = unix_now();
-        let mut counts = [0_u64; 5];
+        let AcmeMetrics { valid, due, missing, failing, overdue, next_attempt, .. } = &*self.metrics;
+        for gauge in [valid, due, missing, failing, overdue] {
+            gauge.set(0);
+        }
         let mut entries = Vec::new();
         let mut next = None;
         for table in tables {
@@ -183,30 +187,20 @@ impl AcmeClient {
                 let Some(host) = self.hosts.get(name) else { continue };
                 let mut entry = host.to_host_entry(name, table, self.spread, now);
                 entry.record = self.answers.persistent_record(name);
-                let [valid, due, missing, failing, overdue] = &mut counts;
-                *match entry.state {
+                match entry.state {
                     CertificateState::Valid => valid,
                     CertificateState::Due => due,
                     CertificateState::Missing => missing,
-                } += 1;
-                *failing += u64::from(entry.failures > 0 && entry.problem.is_some());
-                *overdue += u64::from(host.plan.is_overdue(now, entry.validity));
+                }
+                .increment();
+                failing.raise_by((entry.failures > 0 && entry.problem.is_some()).into());
+                overdue.raise_by(host.plan.is_overdue(now, entry.validity).into());
                 let (_, at) = host.next_order(table, self.spread);
                 next = Some(next.map_or(at, |next: u64| next.min(at)));
                 entries.push(entry);
             }
         }
-        let [valid, due, missing, failing, overdue] = counts;
-        for (gauge, count) in [
-            (&self.metrics.valid, valid),
-            (&self.metrics.due, due),
-            (&self.metrics.missing, missing),
-            (&self.metrics.failing, failing),
-            (&self.metrics.overdue, overdue),
-            (&self.metrics.next_attempt, next.map_or(0, |next| next.max(now))),
-        ] {
-            gauge.set(count);
-        }
+        next_attempt.set(next.map_or(0, |next| next.max(now)));
         self.board.replace_entries(entries);
     }
 
@@ -233,11 +227,8 @@ impl AcmeClient {
         id: &str,
     ) -> Result<((u64, u64), Option<u64>), OrderFailure> {
         let (account, http) = self.open_ca_account(table, folder, false).await?;
-        let (authority, serial) = id
-            .split_once('.')
+        let id = parse_certificate_id(id)
             .ok_or_else(|| OrderFailure::new("the certificate has no identifier for renewal information".into()))?;
-        let id =
-            CertificateIdentifier { authority_key_identifier: Cow::Borrowed(authority), serial: Cow::Borrowed(serial) };
         let (info, wait) = account.renewal_info(&id).await.map_err(|error| OrderFailure {
             retry_after: http.take_retry_after(),
             ..OrderFailure::new(describe_ca_error(&error))

@@ -18,22 +18,6 @@ const MAX_OUTPUT_BYTES: usize = 4096;
 /// Environment variables that the command gets in any case.
 const PASSED_VARIABLES: [&str; 2] = ["PATH", "HOME"];
 
-/// Task of the command, in the words of lego's `exec` provider.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum DnsAction {
-    Present,
-    Cleanup,
-}
-
-impl DnsAction {
-    const fn exec_argument(self) -> &'static str {
-        match self {
-            Self::Present => "present",
-            Self::Cleanup => "cleanup",
-        }
-    }
-}
-
 /// Returns the name of a record below `label` for `host`, with the root's dot.
 pub(super) fn record_name(host: &AcmeHost, label: &str) -> String {
     match host {
@@ -53,18 +37,19 @@ pub(super) fn persistent_record_line(host: &AcmeHost, issuer: Option<&str>, acco
     ))
 }
 
-/// Runs the command of `table` for the record `name` with `value`.
+/// Runs the command of `table` for the record `name` with `value`. `action` is a word of lego's `exec` provider,
+/// `present` or `cleanup`.
 ///
 /// # Errors
 ///
 /// The reason of the failure, with the beginning of the command's output.
-pub(super) async fn run_dns_command(table: &Acme, action: DnsAction, name: &str, value: &str) -> Result<(), String> {
+pub(super) async fn run_dns_command(table: &Acme, action: &str, name: &str, value: &str) -> Result<(), String> {
     let [program, first @ ..] = &table.dns_command[..] else { return Err("dns_command is not set".into()) };
     let variables = PASSED_VARIABLES.into_iter().chain(table.dns_environment.iter().map(String::as_str));
     let mut command = Command::new(program);
     command
         .args(first)
-        .args([action.exec_argument(), name, value])
+        .args([action, name, value])
         .env_clear()
         .envs(variables.filter_map(|name| Some((name, env::var_os(name)?))))
         .current_dir("/")
@@ -72,7 +57,7 @@ pub(super) async fn run_dns_command(table: &Acme, action: DnsAction, name: &str,
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .kill_on_drop(true);
-    let failed = |problem: String| format!("{program} {}: {problem}", action.exec_argument());
+    let failed = |problem: String| format!("{program} {}: {problem}", action);
     let mut child = command.spawn().map_err(|error| failed(error.to_string()))?;
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     // A child of the command may hold the outputs open, so only the command's own end counts.
@@ -134,7 +119,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let seen = folder.path().join("seen");
         let script = format!("{{ echo \"$@\"; env; }} >{}", seen.display());
-        run_dns_command(&table(&script, &["CARGO_PKG_NAME"]), DnsAction::Present, "_acme-challenge.a.test.", "value")
+        run_dns_command(&table(&script, &["CARGO_PKG_NAME"]), "present", "_acme-challenge.a.test.", "value")
             .await
             .unwrap();
         let seen = std::fs::read_to_string(&seen).unwrap();
@@ -151,19 +136,18 @@ mod tests {
     #[tokio::test]
     async fn a_command_that_fails_is_reported_with_the_beginning_of_its_output() {
         let long = "echo reason >&2; head -c 100000 /dev/zero | tr '\\0' x; exit 3";
-        let problem = run_dns_command(&table(long, &[]), DnsAction::Cleanup, "a.", "b").await.unwrap_err();
+        let problem = run_dns_command(&table(long, &[]), "cleanup", "a.", "b").await.unwrap_err();
         assert!(problem.starts_with("/bin/sh cleanup: exit status: 3: reason\nxxx"), "{problem}");
         assert!((MAX_OUTPUT_BYTES..MAX_OUTPUT_BYTES + 100).contains(&problem.len()), "{}", problem.len());
         let absent = Acme { dns_command: vec!["/nonexistent/hook".into()], ..Acme::default() };
-        let problem = run_dns_command(&absent, DnsAction::Present, "a.", "b").await.unwrap_err();
+        let problem = run_dns_command(&absent, "present", "a.", "b").await.unwrap_err();
         assert!(problem.starts_with("/nonexistent/hook present: No such file"), "{problem}");
     }
 
     #[tokio::test]
     async fn the_dns_commands_last_output_is_reported_despite_a_child() {
         for _ in 0..5 {
-            let problem =
-                run_dns_command(&table("sleep 1 & echo reason >&2; exit 3", &[]), DnsAction::Present, "a.", "b").await;
+            let problem = run_dns_command(&table("sleep 1 & echo reason >&2; exit 3", &[]), "present", "a.", "b").await;
             assert_eq!(problem.unwrap_err(), "/bin/sh present: exit status: 3: reason");
         }
     }

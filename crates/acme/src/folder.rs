@@ -275,6 +275,12 @@ impl AcmeFolder {
     }
 }
 
+/// Returns the identifier for renewal information whose text is `id` (RFC 9773 §4.1).
+pub(super) fn parse_certificate_id(id: &str) -> Option<CertificateIdentifier<'_>> {
+    let (authority, serial) = id.split_once('.')?;
+    Some(CertificateIdentifier { authority_key_identifier: authority.into(), serial: serial.into() })
+}
+
 /// Returns the name of a host's files without extension. No DNS name has `@`, and some file systems reject `:` and `*`.
 pub(super) fn host_file_stem(host: &AcmeHost) -> String {
     match host {

@@ -3,14 +3,13 @@
 
 use super::ca_client::CaClient;
 use super::challenge_responses::ChallengeResponses;
-use super::dns::{self, DnsAction};
+use super::dns;
 use super::failure::{OrderFailure, describe_problem, nonce, run_blocking, short_problem_type};
-use super::folder::AcmeFolder;
+use super::folder::{AcmeFolder, parse_certificate_id};
 use super::metrics::AcmeMetrics;
 use super::plan::{HostPlan, StoredOrder, bounded_line};
 use instant_acme::{
-    Account, AuthorizationStatus, CertificateIdentifier, ChallengeStatus, ChallengeType, Error, Identifier, NewOrder,
-    Order, OrderStatus,
+    Account, AuthorizationStatus, ChallengeStatus, ChallengeType, Error, Identifier, NewOrder, Order, OrderStatus,
 };
 use litequic_base::lifecycle::panic_if_requested;
 use litequic_config::{Acme, AcmeChallenge, AcmeHost, AcmeKey};
@@ -18,7 +17,7 @@ use rcgen::{
     CertificateParams, DistinguishedName, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_RSA_SHA256,
     RsaKeySize,
 };
-use std::{borrow::Cow, time::Duration};
+use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 /// Longest time that the CA may take to validate a host, and then again to issue a certificate.
@@ -78,7 +77,7 @@ impl CertificateOrder<'_> {
     /// Removes the TXT record of the order in `plan`, if this or an earlier process set one.
     async fn remove_dns_record(&self, plan: &mut HostPlan) {
         let Some((name, value)) = plan.order.as_mut().and_then(|order| order.record.take()) else { return };
-        if let Err(problem) = dns::run_dns_command(self.table, DnsAction::Cleanup, &name, &value).await {
+        if let Err(problem) = dns::run_dns_command(self.table, "cleanup", &name, &value).await {
             tracing::warn!(host = %self.host, record = name, problem, "a TXT record was not removed");
         }
     }
@@ -87,31 +86,24 @@ impl CertificateOrder<'_> {
     async fn resume_order(&self, plan: &mut HostPlan) -> Result<Option<(Order, String)>, OrderFailure> {
         let is_of =
             |order: &&mut StoredOrder| order.is_resumable_at(&self.table.directory) && order.resumed < MAX_RESUMES;
-        let Some(stored) = plan.order.as_mut().filter(is_of) else {
-            self.remove_dns_record(plan).await;
-            plan.order = None;
-            return Ok(None);
-        };
-        stored.resumed = stored.resumed.saturating_add(1);
-        let (url, key) = (stored.url.clone(), stored.key.clone());
-        store_plan(self.folder, self.host, plan).await?;
-        match nonce!(self.account.order(url.clone())) {
-            Ok(mut order) => {
-                if order.state().status == OrderStatus::Invalid {
-                    self.remove_dns_record(plan).await;
-                    plan.order = None;
-                    return Ok(None);
+        if let Some(stored) = plan.order.as_mut().filter(is_of) {
+            stored.resumed = stored.resumed.saturating_add(1);
+            let (url, key) = (stored.url.clone(), stored.key.clone());
+            store_plan(self.folder, self.host, plan).await?;
+            match nonce!(self.account.order(url.clone())) {
+                Ok(mut order) => {
+                    if order.state().status != OrderStatus::Invalid {
+                        tracing::info!(host = %self.host, order = url, "continuing the order of a certificate");
+                        return Ok(Some((order, key)));
+                    }
                 }
-                tracing::info!(host = %self.host, order = url, "continuing the order of a certificate");
-                Ok(Some((order, key)))
+                Err(error) if is_unknown_order(&error) => {}
+                Err(error) => return Err(self.ca_failure(&error)),
             }
-            Err(error) if is_unknown_order(&error) => {
-                self.remove_dns_record(plan).await;
-                plan.order = None;
-                Ok(None)
-            }
-            Err(error) => Err(self.ca_failure(&error)),
         }
+        self.remove_dns_record(plan).await;
+        plan.order = None;
+        Ok(None)
     }
 
     async fn begin_order(&self, plan: &mut HostPlan) -> Result<(Order, String), OrderFailure> {
@@ -124,12 +116,8 @@ impl CertificateOrder<'_> {
             let request = NewOrder::new(&identifiers);
             profile.map_or_else(|| NewOrder::new(&identifiers), |profile| request.profile(profile))
         };
-        let replaces = self.replaces.and_then(|id| id.split_once('.')).map(|(authority, serial)| {
-            let [authority_key_identifier, serial] = [authority, serial].map(|part| Cow::Owned(part.to_owned()));
-            CertificateIdentifier { authority_key_identifier, serial }
-        });
         let key = generate_key_pem(self.table.key).await?;
-        let order = match replaces {
+        let order = match self.replaces.and_then(parse_certificate_id) {
             // A CA may refuse `replaces`: the certificate was replaced already, or is another CA's.
             Some(replaces) => match nonce!(self.account.new_order(&request().replaces(replaces.clone()))) {
                 Err(error) if may_concern_replaces(&error) => nonce!(self.account.new_order(&request())),
@@ -257,7 +245,7 @@ impl CertificateOrder<'_> {
             order.record = Some((name.clone(), value.clone()));
         }
         store_plan(self.folder, self.host, plan).await?;
-        dns::run_dns_command(self.table, DnsAction::Present, &name, &value).await.map_err(OrderFailure::new)?;
+        dns::run_dns_command(self.table, "present", &name, &value).await.map_err(OrderFailure::new)?;
         sleep(self.table.dns_wait).await;
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! Answers admin requests. No request body is read, and every response but that of `/qlog` is small and complete.
 
-use super::body::AdminResponseBody;
+use super::body::{AdminResponseBody, lines_body, whole_body};
 use super::clients::{CloseOrder, parse_list_query};
 use super::denial::{DenyOrder, parse_allow_query};
 use super::maintenance::MaintenanceOrder;
@@ -236,7 +236,7 @@ async fn answer_resource(state: &AdminState, surface: Surface, request: &Parts) 
         AdminResource::Qlog => {
             let order = QlogOrder::from_qlog_query(query).map_err(bad_query)?;
             let lines = clients.log_connections(order).await.map_err(unavailable)?.map_err(refused)?;
-            body_response(StatusCode::OK, QLOG_TYPE, AdminResponseBody::Lines(lines, None))
+            body_response(StatusCode::OK, QLOG_TYPE, lines_body(lines))
         }
         AdminResource::Maintenance => {
             let order = MaintenanceOrder::from_maintenance_query(query).map_err(bad_query)?;
@@ -325,7 +325,7 @@ fn text_response(status: StatusCode, body: String) -> AdminResponse {
 }
 
 fn content_response(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> AdminResponse {
-    body_response(status, content_type, AdminResponseBody::Whole(body.into()))
+    body_response(status, content_type, whole_body(body.into()))
 }
 
 fn body_response(status: StatusCode, content_type: &'static str, body: AdminResponseBody) -> AdminResponse {

@@ -2,23 +2,29 @@
 
 use super::{connection_slots::ConnectionActivity, qlog::QlogLines};
 use bytes::Bytes;
-use http_body::{Body, Frame, SizeHint};
+use futures_util::stream;
+use http_body::Frame;
+use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
 use std::{
     convert::Infallible,
-    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
-    task::{Context, Poll},
     time::Instant,
 };
 
-pub(super) enum AdminResponseBody {
-    /// Complete bytes; empty after the response was sent.
-    Whole(Bytes),
-    /// Lines of a qlog as they are written.
-    Lines(QlogLines, Option<StreamedResponse>),
+pub(super) type AdminResponseBody = UnsyncBoxBody<Bytes, Infallible>;
+
+/// Body of complete bytes.
+pub(super) fn whole_body(bytes: Bytes) -> AdminResponseBody {
+    Full::new(bytes).boxed_unsync()
+}
+
+/// Body of the lines of a qlog, as they are written.
+pub(super) fn lines_body(mut lines: QlogLines) -> AdminResponseBody {
+    let frames = stream::poll_fn(move |cx| lines.poll_recv(cx).map(|lines| lines.map(|lines| Ok(Frame::data(lines)))));
+    StreamBody::new(frames).boxed_unsync()
 }
 
 /// Marks a connection's response as streamed until dropped.
@@ -33,49 +39,20 @@ impl StreamedResponse {
         streams.store(true, Relaxed);
         Self { activity, streams }
     }
+
+    /// Returns `body`, which drops the mark when it is dropped.
+    pub(super) fn attach_to(self, body: AdminResponseBody) -> AdminResponseBody {
+        let attached = body.map_frame(move |frame| {
+            let _streamed = &self;
+            frame
+        });
+        attached.boxed_unsync()
+    }
 }
 
 impl Drop for StreamedResponse {
     fn drop(&mut self) {
         self.streams.store(false, Relaxed);
         self.activity.set_answering(false, Instant::now());
-    }
-}
-
-impl AdminResponseBody {
-    /// Whether the body is streamed.
-    pub(super) const fn is_streamed(&self) -> bool {
-        matches!(self, Self::Lines(..))
-    }
-
-    /// Attaches `streaming` to a streamed body, which drops it at the end.
-    pub(super) fn attach_stream(&mut self, streaming: StreamedResponse) {
-        if let Self::Lines(_, kept) = self {
-            *kept = Some(streaming);
-        }
-    }
-}
-
-impl Body for AdminResponseBody {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        match self.get_mut() {
-            Self::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
-            Self::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
-            Self::Lines(lines, _) => lines.poll_recv(cx).map(|lines| lines.map(|lines| Ok(Frame::data(lines)))),
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        matches!(self, Self::Whole(bytes) if bytes.is_empty())
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        match self {
-            Self::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            Self::Lines(..) => SizeHint::default(),
-        }
     }
 }

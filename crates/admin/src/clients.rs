@@ -4,9 +4,9 @@
 use super::denial::{DeniedList, DenyOrder};
 use super::objects::{Lenient, deserialize_lenient, objects};
 use super::qlog::{QlogLines, QlogOrder};
-use super::query::{on_or_off, parse_on_off, query_members};
+use super::query::{QueryMembers, on_or_off};
 use litequic_config::Network;
-use litequic_telemetry::clients::{ListQuery, MAX_LIMIT, Selection};
+use litequic_telemetry::clients::{DEFAULT_LIMIT, ListQuery, MAX_LIMIT, Selection};
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use std::{fmt, pin::Pin};
@@ -117,19 +117,14 @@ pub struct CloseOrder {
     pub all: bool,
 }
 
-/// Reads a query member that selects connections. Returns whether `name` is such a member.
-fn read_selection_member(selection: &mut Selection, name: &str, value: &str) -> Result<bool, String> {
-    match name {
-        "client" => {
-            selection.client = Some(value.parse().map_err(|error| format!("client: {value:?} is {error}"))?);
-        }
-        "protocol" => {
-            let protocol = Selection::parse_http_version(value).ok_or("protocol is not one of h1, h2 and h3")?;
-            selection.protocol = Some(protocol);
-        }
-        _ => return Ok(false),
-    }
-    Ok(true)
+/// Reads the query members that select connections: `client`, `protocol`.
+fn read_selection(members: &QueryMembers<'_>) -> Result<Selection, String> {
+    let client = |value: &str| value.parse().map_err(|error| format!("client: {value:?} is {error}"));
+    let protocol = |value: &str| Selection::parse_http_version(value).ok_or("protocol is not one of h1, h2 and h3");
+    Ok(Selection {
+        client: members.value("client").map(client).transpose()?,
+        protocol: members.value("protocol").map(protocol).transpose()?,
+    })
 }
 
 /// Reads the query of `/clients`: `client`, `protocol`, `sort`, `limit`.
@@ -138,25 +133,14 @@ fn read_selection_member(selection: &mut Selection, name: &str, value: &str) -> 
 ///
 /// A message with the fault of the query.
 pub(super) fn parse_list_query(query: &str) -> Result<ListQuery, String> {
-    let mut list = ListQuery::default();
-    for member in query_members(query) {
-        let (name, value) = member?;
-        if read_selection_member(&mut list.selection, name, &value)? {
-            continue;
-        }
-        match name {
-            "sort" => list.sort = value.parse().map_err(|error| format!("sort is {error}"))?,
-            "limit" => {
-                let limit = value.parse().ok().filter(|limit| (1..=MAX_LIMIT).contains(limit));
-                list.limit = limit.ok_or_else(|| format!("limit is not a number from 1 to {MAX_LIMIT}"))?;
-            }
-            _ => return Err(
-                "unknown parameter: the query may have client=ADDRESS_OR_NETWORK, protocol=h1, h2 or h3, sort, limit"
-                    .into(),
-            ),
-        }
-    }
-    Ok(list)
+    let usage = "client=ADDRESS_OR_NETWORK, protocol=h1, h2 or h3, sort, limit";
+    let members = QueryMembers::parse(query, &["client", "protocol", "sort", "limit"], usage)?;
+    let sort = |value: &str| value.parse().map_err(|error| format!("sort is {error}"));
+    Ok(ListQuery {
+        selection: read_selection(&members)?,
+        sort: members.value("sort").map(sort).transpose()?.unwrap_or_default(),
+        limit: members.number("limit", &(1..=MAX_LIMIT))?.unwrap_or(DEFAULT_LIMIT),
+    })
 }
 
 /// Formats a selection as query members.
@@ -184,18 +168,10 @@ impl CloseOrder {
     ///
     /// A message with the fault of the query.
     pub fn from_close_query(query: &str) -> Result<Self, String> {
-        let mut order = Self { selection: Selection::default(), now: false, all: false };
-        for member in query_members(query) {
-            let (name, value) = member?;
-            if read_selection_member(&mut order.selection, name, &value)? {
-                continue;
-            }
-            match name {
-                "now" => order.now = parse_on_off(name, &value)?,
-                "all" => order.all = parse_on_off(name, &value)?,
-                _ => return Err("unknown parameter: the query may have client=ADDRESS_OR_NETWORK, protocol=h1, h2 or h3, now=on, all=on".into()),
-            }
-        }
+        let usage = "client=ADDRESS_OR_NETWORK, protocol=h1, h2 or h3, now=on, all=on";
+        let members = QueryMembers::parse(query, &["client", "protocol", "now", "all"], usage)?;
+        let is_on = |name| Ok::<_, String>(members.on_or_off(name)?.unwrap_or(false));
+        let order = Self { selection: read_selection(&members)?, now: is_on("now")?, all: is_on("all")? };
         let client = order.selection.client.ok_or("the query has no client=ADDRESS_OR_NETWORK")?;
         if client.is_wide() && !order.all {
             return Err(format!("{client} includes very many addresses; confirm with --all (over HTTP: all=on)"));

@@ -2,7 +2,7 @@
 //! Pure; `litequic ctl` and other programs rely on the types of the list.
 
 use super::objects::{Lenient, deserialize_lenient, objects};
-use super::query::{on_or_off, parse_on_off, query_members};
+use super::query::{QueryMembers, on_or_off};
 use litequic_config::Network;
 use litequic_telemetry::clients::MAX_DENIAL_TIME;
 use serde::{Deserialize, Serialize};
@@ -66,22 +66,15 @@ impl DenyOrder {
     ///
     /// A message with the fault of the query.
     pub fn from_deny_query(query: &str) -> Result<Self, String> {
-        let (mut found, mut time, mut all, mut force) = (None, None, false, false);
-        for member in query_members(query) {
-            let (name, value) = member?;
-            match name {
-                "network" => found = Some(parse_client_network(&value)?),
-                "seconds" => {
-                    let seconds = value.parse().map_err(|_| "seconds is not a number")?;
-                    time = Some(Duration::from_secs(seconds));
-                }
-                "all" => all = parse_on_off(name, &value)?,
-                "force" => force = parse_on_off(name, &value)?,
-                _ => return Err("unknown parameter: the query may have network, seconds, all=on, force=on".into()),
-            }
-        }
-        let network = found.ok_or("the query has no network")?;
-        Self::new(network, time.ok_or("the query has no seconds")?, all, force)
+        let usage = "network, seconds, all=on, force=on";
+        let members = QueryMembers::parse(query, &["network", "seconds", "all", "force"], usage)?;
+        let network = members.value("network").map(parse_client_network).transpose()?;
+        let seconds = members.value("seconds").map(|value| value.parse().map_err(|_| "seconds is not a number"));
+        let seconds = seconds.transpose()?;
+        let is_on = |name| Ok::<_, String>(members.on_or_off(name)?.unwrap_or(false));
+        let (all, force) = (is_on("all")?, is_on("force")?);
+        let network = network.ok_or("the query has no network")?;
+        Self::new(network, Duration::from_secs(seconds.ok_or("the query has no seconds")?), all, force)
     }
 }
 
@@ -103,14 +96,8 @@ pub fn parse_client_network(text: &str) -> Result<Network, String> {
 ///
 /// A message with the fault of the query.
 pub(super) fn parse_allow_query(query: &str) -> Result<Network, String> {
-    let mut found = None;
-    for member in query_members(query) {
-        match member? {
-            ("network", value) => found = Some(parse_client_network(&value)?),
-            _ => return Err("unknown parameter: the query may have network".into()),
-        }
-    }
-    found.ok_or_else(|| "the query has no network".into())
+    let members = QueryMembers::parse(query, &["network"], "network")?;
+    parse_client_network(members.value("network").ok_or("the query has no network")?)
 }
 
 /// Formats the order as a query.

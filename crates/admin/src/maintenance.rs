@@ -1,7 +1,7 @@
 //! Reads and writes the order of `POST /maintenance`, which switches routes to maintenance and back. The query has
 //! `state=on` or `state=off`, `route` with a name or a host, and `retry_after` in seconds. Pure.
 
-use super::query::{on_or_off, parse_on_off, query_members};
+use super::query::{QueryMembers, on_or_off};
 use super::status::MaintenanceStatus;
 use std::{fmt, ops::RangeInclusive};
 
@@ -44,25 +44,14 @@ impl MaintenanceOrder {
     ///
     /// A message with the fault of the query.
     pub fn from_maintenance_query(query: &str) -> Result<Self, String> {
-        let (mut on, mut route, mut retry_after) = (None, None, Self::DEFAULT_RETRY_AFTER);
-        for member in query_members(query) {
-            let (name, value) = member?;
-            match name {
-                "state" => on = Some(parse_on_off(name, &value)?),
-                "route" => {
-                    let text = Some(value).filter(|text| (1..=Self::MAX_ROUTE_BYTES).contains(&text.len()));
-                    route = Some(text.ok_or("route is neither a name nor a host")?);
-                }
-                "retry_after" => {
-                    let seconds = value.parse().ok().filter(|seconds| Self::RETRY_AFTER_RANGE.contains(seconds));
-                    retry_after = seconds.ok_or_else(|| {
-                        let (least, most) = (Self::RETRY_AFTER_RANGE.start(), Self::RETRY_AFTER_RANGE.end());
-                        format!("retry_after is not a number of seconds from {least} to {most}")
-                    })?;
-                }
-                _ => return Err("unknown parameter: the query may have state=on or state=off, route=NAME_OR_HOST, retry_after=SECONDS".into()),
-            }
+        let usage = "state=on or state=off, route=NAME_OR_HOST, retry_after=SECONDS";
+        let members = QueryMembers::parse(query, &["state", "route", "retry_after"], usage)?;
+        let on = members.on_or_off("state")?;
+        let route = members.value("route").map(str::to_owned);
+        if route.as_ref().is_some_and(|route| !(1..=Self::MAX_ROUTE_BYTES).contains(&route.len())) {
+            return Err("route is neither a name nor a host".into());
         }
+        let retry_after = members.number("retry_after", &Self::RETRY_AFTER_RANGE)?.unwrap_or(Self::DEFAULT_RETRY_AFTER);
         let on = on.ok_or("the query has neither state=on nor state=off")?;
         Ok(Self { on, route, retry_after })
     }
@@ -118,8 +107,8 @@ mod tests {
             ("state=on&route=", Err("route is neither a name nor a host".into())),
             ("state=on&route=%", Err("the value of route is not UTF-8".into())),
             ("state=on&route=%ff", Err("the value of route is not UTF-8".into())),
-            ("state=on&retry_after=0", Err("retry_after is not a number of seconds from 1 to 604800".into())),
-            ("state=on&retry_after=-1", Err("retry_after is not a number of seconds from 1 to 604800".into())),
+            ("state=on&retry_after=0", Err("retry_after is not a number from 1 to 604800".into())),
+            ("state=on&retry_after=-1", Err("retry_after is not a number from 1 to 604800".into())),
             (
                 "state=on&rout=a",
                 Err("unknown parameter: the query may have state=on or state=off, route=NAME_OR_HOST, retry_after=SECONDS".into()),

@@ -1,7 +1,7 @@
 //! Reads and writes the order of `/qlog`, which logs QUIC connections packet by packet as qlog. This is the only
 //! streamed response: lines are sent as they are written, for the time in the query.
 
-use super::query::{on_or_off, parse_on_off, query_members};
+use super::query::{QueryMembers, on_or_off};
 use bytes::Bytes;
 use litequic_telemetry::clients::{Selector, SelectorError};
 use std::{fmt, ops::RangeInclusive, time::Duration};
@@ -45,38 +45,21 @@ impl QlogOrder {
     ///
     /// A message with the fault of the query.
     pub fn from_qlog_query(query: &str) -> Result<Self, String> {
-        let mut client = None;
-        let mut order = Self::for_client(Selector::Connection(litequic_telemetry::clients::ConnectionName {
-            worker: 0,
-            number: 0,
-        }));
-        for member in query_members(query) {
-            let (name, value) = member?;
-            match name {
-                "client" => {
-                    let read = value.parse().map_err(|error: SelectorError| format!("client: {value:?} is {error}"))?;
-                    client = Some(read);
-                }
-                "seconds" => {
-                    let seconds = value.parse().ok().filter(|seconds| Self::QLOG_SECONDS.contains(seconds));
-                    order.time = Duration::from_secs(seconds.ok_or("seconds is not a number from 1 to 300")?);
-                }
-                "connections" => {
-                    let most = value.parse().ok().filter(|most| (1..=Self::MAX_LOGGED_CONNECTIONS).contains(most));
-                    order.connections = most.ok_or("connections is not a number from 1 to 8")?;
-                }
-                "next" => order.next = parse_on_off(name, &value)?,
-                "anonymous" => order.anonymous = parse_on_off(name, &value)?,
-                _ => {
-                    return Err(
-                        "unknown parameter: the query may have client=ADDRESS, seconds, connections, next=on, \
-                                anonymous=on"
-                            .into(),
-                    );
-                }
-            }
-        }
-        order.client = client.ok_or("the query has no client=ADDRESS")?;
+        let usage = "client=ADDRESS, seconds, connections, next=on, anonymous=on";
+        let members = QueryMembers::parse(query, &["client", "seconds", "connections", "next", "anonymous"], usage)?;
+        let client = members
+            .value("client")
+            .map(|value| value.parse().map_err(|error: SelectorError| format!("client: {value:?} is {error}")));
+        let client = client.transpose()?;
+        let seconds = members.number("seconds", &Self::QLOG_SECONDS)?.unwrap_or(Self::DEFAULT_SECONDS);
+        let most = Self::MAX_LOGGED_CONNECTIONS;
+        let order = Self {
+            time: Duration::from_secs(seconds),
+            connections: members.number("connections", &(1..=most))?.unwrap_or(most),
+            next: members.on_or_off("next")?.unwrap_or(false),
+            anonymous: members.on_or_off("anonymous")?.unwrap_or(false),
+            client: client.ok_or("the query has no client=ADDRESS")?,
+        };
         match order.client {
             Selector::Network(network) if network.prefix != if network.address.is_ipv4() { 32 } else { 128 } => {
                 Err("client is a network: a log is of one address".into())

@@ -5,7 +5,11 @@ use super::body::StreamedResponse;
 use super::connection_slots::{ConnectionActivity, ConnectionSlots};
 use super::qlog::QlogOrder;
 use super::state::{AdminState, Surface};
-use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper::{
+    body::{Body as _, Incoming},
+    server::conn::http1,
+    service::service_fn,
+};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use litequic_base::{
     lifecycle::{PhaseWatch, ProcessPhase},
@@ -254,13 +258,12 @@ async fn serve_admin_connection(
                 state.metrics.requests.increment();
                 sleep(EXCESS_REQUEST_DELAY).await;
             }
-            let mut answer = answer_admin_request(&state, surface, &parts).await;
-            if answer.body().is_streamed() {
-                answer.body_mut().attach_stream(StreamedResponse::begin_streaming(activity, streams));
-            } else {
+            let answer = answer_admin_request(&state, surface, &parts).await;
+            if answer.body().size_hint().exact().is_some() {
                 activity.set_answering(false, Instant::now());
+                return Ok::<_, Infallible>(answer);
             }
-            Ok::<_, Infallible>(answer)
+            Ok(answer.map(|body| StreamedResponse::begin_streaming(activity, streams).attach_to(body)))
         }
     });
     let mut connection = pin!(

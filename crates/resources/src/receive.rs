@@ -11,9 +11,9 @@ use crate::fairness::{ClientSource, EvictionOrder};
 use futures_util::task::AtomicWaker;
 use litequic_base::relaxed_cell::RelaxedCell;
 use parking_lot::Mutex;
+use slab::Slab;
 use std::{
     cmp::Reverse,
-    collections::HashMap,
     net::IpAddr,
     sync::{
         Arc,
@@ -39,13 +39,7 @@ struct ReceiveBudgetState {
     held: RelaxedCell,
     /// Sum of the windows that uploads may fill.
     granted: RelaxedCell,
-    accounts: Mutex<ReceiveAccounts>,
-}
-
-#[derive(Debug, Default)]
-struct ReceiveAccounts {
-    next: u64,
-    by_id: HashMap<u64, ReceiveAccount>,
+    accounts: Mutex<Slab<ReceiveAccount>>,
 }
 
 impl ReceiveBudget {
@@ -84,11 +78,11 @@ impl ReceiveBudget {
     /// prefix length in bits), or a source of its own.
     pub fn grant_window(&self, window: u64, network: Option<(IpAddr, u8)>) -> WindowGrant {
         let mut accounts = self.0.accounts.lock();
-        let id = accounts.next;
-        accounts.next = id.wrapping_add(1);
+        let entry = accounts.vacant_entry();
+        let id = entry.key();
         let account = ReceiveAccount(Arc::new(ReceiveAccountState {
             budget: self.clone(),
-            source: ClientSource::new(network, id),
+            source: ClientSource::new(network, id as u64),
             window,
             held: RelaxedCell::default(),
             uploads: RelaxedCell::default(),
@@ -96,7 +90,7 @@ impl ReceiveBudget {
             has_ended: AtomicBool::new(false),
             waker: AtomicWaker::new(),
         }));
-        accounts.by_id.insert(id, account.clone());
+        entry.insert(account.clone());
         WindowGrant { id, account }
     }
 
@@ -106,7 +100,7 @@ impl ReceiveBudget {
     fn close_largest(&self) {
         let accounts = self.0.accounts.lock();
         let mut holding: Vec<&ReceiveAccount> =
-            accounts.by_id.values().filter(|account| !account.0.is_evicted.load(Relaxed)).collect();
+            accounts.iter().map(|(_, account)| account).filter(|account| !account.0.is_evicted.load(Relaxed)).collect();
         holding.sort_unstable_by_key(|account| Reverse(account.unread_bytes()));
         let mut victims = EvictionOrder::default();
         for account in holding {
@@ -131,7 +125,7 @@ impl ReceiveBudget {
 /// Receive window of a connection. Dropped at the connection's end, which releases its buffered bytes.
 #[derive(Debug)]
 pub struct WindowGrant {
-    id: u64,
+    id: usize,
     /// Account of the connection's streams.
     pub account: ReceiveAccount,
 }
@@ -140,7 +134,7 @@ const _: () = assert!(size_of::<WindowGrant>() <= 16);
 
 impl Drop for WindowGrant {
     fn drop(&mut self) {
-        self.account.0.budget.0.accounts.lock().by_id.remove(&self.id);
+        self.account.0.budget.0.accounts.lock().try_remove(self.id);
         // The connection's tasks may still use the account until they are dropped: it counts nothing any more.
         self.account.0.has_ended.store(true, Relaxed);
         self.account.release_unread();
@@ -325,7 +319,7 @@ mod tests {
         account.on_received(1000);
         assert_eq!(budget.buffered_bytes(), 0, "it has ended");
         assert!(account.poll_over_budget(&Context::from_waker(noop_waker_ref())).is_pending(), "by itself");
-        assert!(budget.0.accounts.lock().by_id.is_empty());
+        assert!(budget.0.accounts.lock().is_empty());
     }
 
     #[test]

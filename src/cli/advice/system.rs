@@ -1,7 +1,8 @@
-//! Reads the sockets and addresses of this system from procfs. Each question may have no answer: in a container, or as
-//! another user, much of /proc is hidden.
+//! Reads the sockets of this system from procfs, and its addresses. Each question may have no answer: in a container,
+//! or as another user, much of /proc is hidden.
 
 use super::super::user::user_name;
+use if_addrs::Interface;
 use procfs_core::{
     ExplicitSystemInfo, FromBufReadSI,
     net::{TcpNetEntries, TcpState, UdpNetEntries},
@@ -9,7 +10,7 @@ use procfs_core::{
 use std::{
     fs::{self, File},
     io::{BufReader, Read},
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    net::{IpAddr, SocketAddr},
     os::unix::ffi::OsStrExt,
     path::Path,
     time::{Duration, Instant},
@@ -132,50 +133,20 @@ pub(super) fn unprivileged_port_start() -> Option<u16> {
     fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start").ok()?.trim().parse().ok()
 }
 
-/// Addresses of this network namespace.
+/// Addresses of this network namespace, without link-local ones of IPv6, which need an interface's name.
 pub(super) fn local_addresses() -> Vec<IpAddr> {
-    let read = |name: &str| {
-        let mut text = String::new();
-        let file = File::open(Path::new("/proc/self/net").join(name));
-        // Without the file no address is known.
-        let _ = file.map(|file| file.take(MAX_TABLE_BYTES).read_to_string(&mut text));
-        text
-    };
-    let v6 = v6_addresses(&read("if_inet6")).into_iter().map(IpAddr::V6);
-    v4_addresses(&read("fib_trie")).into_iter().map(IpAddr::V4).chain(v6).collect()
-}
-
-/// Addresses of `fib_trie`: each stands before a line `/32 host LOCAL`, in more than one table.
-fn v4_addresses(trie: &str) -> Vec<Ipv4Addr> {
-    let mut found = Vec::new();
-    let mut last: Option<Ipv4Addr> = None;
-    for line in trie.lines() {
-        let line = line.trim_start();
-        if let Some(address) = line.strip_prefix("|-- ") {
-            last = address.trim().parse().ok();
-        } else if line.starts_with("/32 host LOCAL") {
-            found.extend(last.take());
-        }
-    }
-    found.sort_unstable();
-    found.dedup();
-    found
-}
-
-/// Addresses of `if_inet6`: 32 hexadecimal digits at the beginning of a line. Link-local addresses, which need an
-/// interface's name, are omitted.
-fn v6_addresses(table: &str) -> Vec<Ipv6Addr> {
-    let addresses = table.lines().filter_map(|line| {
-        let digits = line.split_whitespace().next().filter(|digits| digits.len() == 32)?;
-        u128::from_str_radix(digits, 16).ok().map(Ipv6Addr::from_bits)
-    });
-    addresses.filter(|address| !address.is_unicast_link_local()).collect()
+    let is_link_local = |ip: &IpAddr| matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
+    let mut addresses: Vec<IpAddr> = if_addrs::get_if_addrs().unwrap_or_default().iter().map(Interface::ip).collect();
+    addresses.retain(|ip| !is_link_local(ip));
+    addresses.sort_unstable();
+    addresses.dedup();
+    addresses
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::{TcpListener, TcpStream, UdpSocket};
+    use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 
     #[test]
     fn this_process_is_found_by_its_sockets() {
@@ -220,15 +191,9 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_read_as_the_kernel_lists_them() {
-        let trie = "Main:\n  +-- 0.0.0.0/0 3 0 5\n     |-- 0.0.0.0\n        /0 universe UNICAST\n     |-- 127.0.0.1\n        \
-                    /32 host LOCAL\n     |-- 192.0.2.255\n        /32 link BROADCAST\nLocal:\n     |-- 192.0.2.7\n        \
-                    /32 host LOCAL\n     |-- 127.0.0.1\n        /32 host LOCAL\n     |-- broken\n        /32 host LOCAL\n";
-        assert_eq!(v4_addresses(trie), [Ipv4Addr::LOCALHOST, Ipv4Addr::new(192, 0, 2, 7)]);
-        let table = "00000000000000000000000000000001 01 80 10 80       lo\n\
-                     fe800000000000000000000000000001 02 40 20 80     eth0\n\
-                     20010db8000000000000000000000007 02 40 00 80     eth0\nbroken\n\n";
-        assert_eq!(v6_addresses(table), [Ipv6Addr::LOCALHOST, "2001:db8::7".parse().unwrap()]);
-        assert!(local_addresses().contains(&IpAddr::V4(Ipv4Addr::LOCALHOST)));
+    fn local_addresses_are_those_that_can_be_bound() {
+        let addresses = local_addresses();
+        assert!(addresses.contains(&IpAddr::V4(Ipv4Addr::LOCALHOST)), "{addresses:?}");
+        assert!(addresses.is_sorted() && addresses.iter().all(|ip| UdpSocket::bind((*ip, 0)).is_ok()), "{addresses:?}");
     }
 }

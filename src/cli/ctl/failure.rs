@@ -1,7 +1,7 @@
 //! Reports a failed `litequic ctl`.
 
-use crate::cli::exit::{Exit, exit_with_error};
-use std::{fmt::Display, process::ExitCode};
+use crate::cli::exit::Exit;
+use std::fmt::Display;
 
 /// Failure of `litequic ctl`: exit code and reason.
 pub(super) struct CtlFailure {
@@ -12,9 +12,5 @@ pub(super) struct CtlFailure {
 impl CtlFailure {
     pub(super) fn unavailable(place: &impl Display, why: impl Display) -> Self {
         Self { exit: Exit::Unavailable, why: format!("{place}: {why}") }
-    }
-
-    pub(super) fn print_and_exit(&self) -> ExitCode {
-        exit_with_error(self.exit, &self.why)
     }
 }

@@ -6,7 +6,7 @@ use super::{
     failure::CtlFailure,
     status::grouped_number,
 };
-use crate::cli::exit::{Exit, exit_with_error, print_stdout};
+use crate::cli::exit::{Exit, print_stdout};
 use http_body_util::BodyExt;
 use litequic_admin::QlogOrder;
 use std::{
@@ -26,15 +26,17 @@ const GROUP_ID_KEY: &[u8] = b"\"group_id\":\"";
 const FILE_MODE: u32 = 0o600;
 
 /// Has the litequic of `client` log connections by `order`, and writes the logs to `out`, or to standard output.
-pub(super) async fn record_logs(client: &AdminClient, order: &QlogOrder, out: Option<PathBuf>) -> ExitCode {
+pub(super) async fn record_logs(
+    client: &AdminClient,
+    order: &QlogOrder,
+    out: Option<PathBuf>,
+) -> Result<ExitCode, CtlFailure> {
     let mut logs = QlogOutputs::new(out);
     if let Some(path) = logs.path.as_deref().filter(|path| path.exists()) {
-        return exit_with_error(Exit::Output, format_args!("{} exists already", path.display()));
+        return Err(CtlFailure { exit: Exit::Output, why: format!("{} exists already", path.display()) });
     }
-    match receive_logs(client, order, &mut logs).await {
-        Ok(()) => logs.print_summary(),
-        Err(failure) => failure.print_and_exit(),
-    }
+    receive_logs(client, order, &mut logs).await?;
+    logs.print_summary()
 }
 
 /// Sends `order`, and writes the answer to `logs`.
@@ -117,19 +119,19 @@ impl QlogOutputs {
     }
 
     /// Prints the number of events of each file.
-    fn print_summary(&self) -> ExitCode {
+    fn print_summary(&self) -> Result<ExitCode, CtlFailure> {
         let line = |log: &QlogOutput| {
             let path = log.path.as_ref()?.display();
             Some(format!("{path}: {} events\n", grouped_number(log.events)))
         };
         let lines: String = self.logs.iter().filter_map(line).collect();
         if !self.logs.iter().all(|log| log.is_complete) {
-            return exit_with_error(Exit::Unavailable, format_args!("the log was cut off\n{lines}"));
+            return Err(CtlFailure { exit: Exit::Unavailable, why: format!("the log was cut off\n{lines}") });
         }
         if self.logs.is_empty() {
-            return exit_with_error(Exit::Status, "no connection has begun");
+            return Err(CtlFailure { exit: Exit::Status, why: "no connection has begun".into() });
         }
-        print_stdout(lines.as_bytes())
+        Ok(print_stdout(lines.as_bytes()))
     }
 }
 
@@ -199,7 +201,7 @@ mod tests {
         for byte in all.concat().as_bytes() {
             logs.write_lines(&[*byte]).map_err(|failure| failure.why).unwrap();
         }
-        assert_eq!(logs.print_summary(), ExitCode::SUCCESS);
+        assert_eq!(logs.print_summary().ok(), Some(ExitCode::SUCCESS));
         let first = fs::read_to_string(&path).unwrap();
         assert_eq!(first, [&all[0], &all[1], &all[4], &all[5]].map(String::as_str).concat());
         let second = directory.path().join("a-2.sqlog");

@@ -60,30 +60,30 @@ impl<'a> StatusView<'a> {
         let phase = now.phase.map_or(UNKNOWN.into(), |phase| format!("{phase:?}").to_lowercase());
         let tone = if phase == "ready" { Tone::Good } else { Tone::Bad };
         let mut parts = vec![
-            plain("litequic ").with_tone(Tone::Strong),
-            plain(text_or_dash(now.version.as_deref())).with_tone(Tone::Strong),
+            toned("litequic ", Tone::Strong),
+            toned(text_or_dash(now.version.as_deref()), Tone::Strong),
             plain("  "),
-            plain(phase).with_tone(tone),
+            toned(phase, tone),
             plain(format!("  up {}", now.uptime.map_or(UNKNOWN.into(), duration_text))),
         ];
         if let Some(generation) = now.generation.filter(|generation| *generation > 0) {
             parts.push(plain(format!("  generation {generation}")));
         }
         if let Some(older) = now.older_processes.filter(|older| *older > 0) {
-            parts.push(plain(format!("  older processes: {older}")).with_tone(Tone::Warning));
+            parts.push(toned(format!("  older processes: {older}"), Tone::Warning));
         }
         screen.add_line(parts);
         if let (Some(process), Some(file)) = (now.process.id, &now.configuration.file) {
             let user =
                 now.process.user.as_ref().map_or_else(String::new, |user| format!(" of {}", strip_controls(user)));
             for line in screen.wrap_words(&format!("process {process}{user}, {}", strip_controls(file))) {
-                screen.add_line(vec![plain(line)]);
+                screen.add_line([plain(line)]);
             }
         }
         for problem in &now.problems {
             for (row, line) in screen.wrap_words(&text_or_dash(Some(problem))).iter().take(MAX_ROWS).enumerate() {
                 let mark = if row == 0 { "! " } else { "  " };
-                screen.add_line(vec![plain(format!("{mark}{line}")).with_tone(Tone::Bad)]);
+                screen.add_line([toned(format!("{mark}{line}"), Tone::Bad)]);
             }
         }
 
@@ -94,8 +94,8 @@ impl<'a> StatusView<'a> {
         let hanging: Vec<String> = workers.iter().filter(is_hanging).map(hang_text).collect();
         parts.push(match (workers.is_empty(), hanging.as_slice()) {
             (true, _) => plain(UNKNOWN),
-            (false, []) => plain("all respond").with_tone(Tone::Good),
-            (false, _) => plain(hanging.join(", ")).with_tone(Tone::Bad),
+            (false, []) => toned("all respond", Tone::Good),
+            (false, _) => toned(hanging.join(", "), Tone::Bad),
         });
         let cpu = self.rate_of_value(|status| status.process.cpu_seconds);
         let cpu = cpu.map_or(UNKNOWN.into(), |cores| format!("{:.0} % of a core", cores * 100.0));
@@ -111,7 +111,7 @@ impl<'a> StatusView<'a> {
                 let step = text_or_dash(now.memory.step.as_deref());
                 let tone = if step == "normal" { Tone::Good } else { Tone::Bad };
                 let used = used.map_or(UNKNOWN.into(), bytes_text);
-                vec![plain(format!("memory {used} of {}: ", bytes_text(limit))), plain(step).with_tone(tone)]
+                vec![plain(format!("memory {used} of {}: ", bytes_text(limit))), toned(step, tone)]
             }
             Some(_) => vec![plain("memory without a limit")],
             None => vec![plain(format!("memory {UNKNOWN}"))],
@@ -124,37 +124,34 @@ impl<'a> StatusView<'a> {
             let to = plain(format!("traces to {}: ", text_or_dash(traces.endpoint.as_deref())));
             let state = match (&traces.problem, traces.accepted_at) {
                 (Some(_), Some(at)) => {
-                    plain(format!("failing, accepted last {}", time_text(Some(at as f64)))).with_tone(Tone::Bad)
+                    toned(format!("failing, accepted last {}", time_text(Some(at as f64))), Tone::Bad)
                 }
-                (Some(_), None) => plain("failing, none accepted yet").with_tone(Tone::Bad),
-                (None, Some(at)) => plain(format!("accepted {}", time_text(Some(at as f64)))).with_tone(Tone::Good),
+                (Some(_), None) => toned("failing, none accepted yet", Tone::Bad),
+                (None, Some(at)) => toned(format!("accepted {}", time_text(Some(at as f64))), Tone::Good),
                 (None, None) => plain("none accepted yet"),
             };
-            screen.add_line(vec![to, state]);
+            screen.add_line([to, state]);
         }
 
         let target = |one: &MaintenanceStatus| one.target.as_deref().map_or("all routes".into(), strip_controls);
         if let Some(denied) = now.denied_networks.filter(|denied| *denied > 0) {
             let networks = if denied == 1 { "network" } else { "networks" };
-            screen.add_line(vec![
-                plain(format!("{denied} {networks} denied: litequic ctl denied")).with_tone(Tone::Warning),
-            ]);
+            screen.add_line([toned(format!("{denied} {networks} denied: litequic ctl denied"), Tone::Warning)]);
         }
         let maintenance: Vec<String> = now.maintenance.iter().map(target).collect();
         if !maintenance.is_empty() {
-            screen
-                .add_line(vec![plain(format!("in maintenance: {}", maintenance.join(", "))).with_tone(Tone::Warning)]);
+            screen.add_line(vec![toned(format!("in maintenance: {}", maintenance.join(", ")), Tone::Warning)]);
         }
     }
 
     /// State of HTTP/3, with the order or key that has set it.
     fn http3_state(&self) -> StyledText {
         match (self.now.http3.on, self.now.http3.configured) {
-            (Some(true), Some(false)) => plain("on by litequic ctl").with_tone(Tone::Warning),
-            (Some(true), _) => plain("on").with_tone(Tone::Good),
-            (Some(false), Some(true)) => plain("off by litequic ctl").with_tone(Tone::Bad),
-            (Some(false), Some(false)) => plain("off by listen.http3").with_tone(Tone::Warning),
-            (Some(false), None) => plain("off").with_tone(Tone::Bad),
+            (Some(true), Some(false)) => toned("on by litequic ctl", Tone::Warning),
+            (Some(true), _) => toned("on", Tone::Good),
+            (Some(false), Some(true)) => toned("off by litequic ctl", Tone::Bad),
+            (Some(false), Some(false)) => toned("off by listen.http3", Tone::Warning),
+            (Some(false), None) => toned("off", Tone::Bad),
             (None, _) => plain(UNKNOWN),
         }
     }
@@ -181,11 +178,11 @@ impl<'a> StatusView<'a> {
             |name: &str| self.metric_rate(name).map_or(UNKNOWN.into(), |rate| format!("{}/s", bytes_text(rate)));
         let failing = self.metric_rate("responses{class=\"5xx\"}");
         let tone = if failing.is_some_and(|rate| rate > 0.0) { Tone::Bad } else { Tone::Plain };
-        screen.add_line(vec![
+        screen.add_line([
             plain(format!("requests open {}", count_text(self.current_metric("requests_open")))),
             plain(format!("  to clients {}", speed("response_body_bytes"))),
             plain(format!("  from clients {}  ", speed("request_body_bytes"))),
-            plain(format!("5xx {}/s", rate_text(failing))).with_tone(tone),
+            toned(format!("5xx {}/s", rate_text(failing)), tone),
         ]);
     }
 
@@ -216,7 +213,7 @@ impl<'a> StatusView<'a> {
             let before = responses_before.get(name);
             let speed = self.metric_rate(&sent(name));
             vec![
-                plain(shown).with_tone(tone),
+                toned(shown, tone),
                 plain(count_text(Some(responses))),
                 plain(rate_text(before.and_then(|before| self.per_second(responses, *before)))),
                 plain(self.current_metric(&sent(name)).map_or(UNKNOWN.into(), bytes_text)),
@@ -237,7 +234,7 @@ impl<'a> StatusView<'a> {
             vec![
                 plain(text_or_dash(server.name.as_deref())),
                 plain(text_or_dash(server.address.as_deref())),
-                plain(state).with_tone(tone),
+                toned(state, tone),
             ]
         });
     }
@@ -257,7 +254,7 @@ impl<'a> StatusView<'a> {
         let columns = [("certificate", -44), ("days left", 10), ("", -2), ("state", 0)];
         screen.add_table(&columns, all, |(names, days, state, tone)| {
             let days = days.map_or(UNKNOWN.into(), |days: f64| format!("{:.0}", days.floor()));
-            vec![plain(names), plain(days).with_tone(tone), plain(""), plain(state).with_tone(tone)]
+            vec![plain(names), toned(days, tone), plain(""), toned(state, tone)]
         });
     }
 
@@ -278,10 +275,7 @@ impl<'a> StatusView<'a> {
         if all.is_empty() {
             let known = self.now.metrics.is_some();
             screen.add_blank();
-            screen.add_line(vec![plain(format!(
-                "limits and timeouts reached: {}",
-                if known { "none" } else { UNKNOWN }
-            ))]);
+            screen.add_line([plain(format!("limits and timeouts reached: {}", if known { "none" } else { UNKNOWN }))]);
             return;
         }
         // The limit that is reached most often now comes first, then the one reached most often in total.
@@ -294,7 +288,7 @@ impl<'a> StatusView<'a> {
             let now = self.metric_rate(key);
             let is_reached_now = now.is_some_and(|rate| rate > 0.0) && !is_flow_control(&name);
             let tone = if is_reached_now { Tone::Warning } else { Tone::Plain };
-            vec![plain(name), plain(count_text(Some(reached))), plain(rate_text(now)).with_tone(tone)]
+            vec![plain(name), plain(count_text(Some(reached))), toned(rate_text(now), tone)]
         });
     }
 
@@ -302,13 +296,13 @@ impl<'a> StatusView<'a> {
         screen.add_blank();
         let of = &self.now.configuration;
         let read = time_text(to_float(of.read));
-        screen.add_line(vec![plain(format!("configuration {}, read {read}", text_or_dash(of.version.as_deref())))]);
+        screen.add_line([plain(format!("configuration {}, read {read}", text_or_dash(of.version.as_deref())))]);
         if let Some(since) = to_float(of.refused_since).filter(|since| *since > 0.0) {
             let refused = format!("the configuration file has been rejected since {}", time_text(Some(since)));
-            screen.add_line(vec![plain(refused).with_tone(Tone::Bad)]);
+            screen.add_line([toned(refused, Tone::Bad)]);
         }
         match &self.now.last_reload {
-            None => screen.add_line(vec![plain("last reload: none yet")]),
+            None => screen.add_line([plain("last reload: none yet")]),
             Some(last) => {
                 let result = text_or_dash(last.result.as_deref());
                 let (at, by) = (time_text(to_float(last.at)), text_or_dash(last.by.as_deref()));
@@ -319,14 +313,14 @@ impl<'a> StatusView<'a> {
                     _ => (result, Tone::Bad),
                 };
                 let head = plain(format!("last reload {at} by {by}: "));
-                screen.add_line(vec![head, plain(outcome).with_tone(tone)]);
+                screen.add_line([head, toned(outcome, tone)]);
                 let pieces: Vec<String> =
                     last.lines.iter().flat_map(|line| screen.wrap_words(&text_or_dash(Some(line)))).collect();
                 for piece in pieces.iter().take(MAX_ROWS) {
-                    screen.add_line(vec![plain("  "), plain(piece.clone())]);
+                    screen.add_line([plain("  "), plain(piece.clone())]);
                 }
                 if last.left_out.is_some_and(|left_out| left_out > 0) || pieces.len() > MAX_ROWS {
-                    screen.add_line(vec![plain("  and more: see the log").with_tone(Tone::Dim)]);
+                    screen.add_line([toned("  and more: see the log", Tone::Dim)]);
                 }
             }
         }
@@ -515,14 +509,14 @@ struct StyledText {
 
 /// Text without colour or weight.
 fn plain(text: impl Into<String>) -> StyledText {
-    StyledText { text: text.into(), tone: Tone::Plain }
+    toned(text, Tone::Plain)
+}
+
+fn toned(text: impl Into<String>, tone: Tone) -> StyledText {
+    StyledText { text: text.into(), tone }
 }
 
 impl StyledText {
-    fn with_tone(self, tone: Tone) -> Self {
-        Self { tone, ..self }
-    }
-
     /// Pads the text to `columns` columns: aligned right, or left if the number is negative, with a blank after it.
     fn with_width(self, columns: isize) -> Self {
         let width = columns.unsigned_abs();
@@ -578,11 +572,11 @@ impl Screen {
         self.text.push('\n');
     }
 
-    fn add_line(&mut self, parts: Vec<StyledText>) {
+    fn add_line(&mut self, parts: impl IntoIterator<Item = StyledText>) {
         let mut left = self.width;
-        let last = parts.len().saturating_sub(1);
-        for (place, StyledText { text, tone }) in parts.into_iter().enumerate() {
-            let text = if place == last { text.trim_end() } else { &text };
+        let mut parts = parts.into_iter().peekable();
+        while let Some(StyledText { text, tone }) = parts.next() {
+            let text = if parts.peek().is_none() { text.trim_end() } else { &text };
             let shown = shorten_to(text, left);
             left -= shown.chars().count();
             // Writing to a String cannot fail.
@@ -604,21 +598,21 @@ impl Screen {
     /// Adds a table of up to [`MAX_ROWS`] rows, with the names and widths of its `columns`.
     fn add_table<T>(&mut self, columns: &[(&str, isize)], all: Vec<T>, row: impl Fn(T) -> Vec<StyledText>) {
         self.add_blank();
-        self.add_cells(columns, columns.iter().map(|(name, _)| plain(*name).with_tone(Tone::Dim)).collect());
+        self.add_cells(columns, columns.iter().map(|(name, _)| toned(*name, Tone::Dim)).collect());
         if all.is_empty() {
-            self.add_line(vec![plain(UNKNOWN)]);
+            self.add_line([plain(UNKNOWN)]);
         }
         let more = all.len().saturating_sub(MAX_ROWS);
         all.into_iter().take(MAX_ROWS).for_each(|one| self.add_cells(columns, row(one)));
         if more > 0 {
             let more = format!("and {more} more: --json has all");
-            self.add_line(vec![plain(more).with_tone(Tone::Dim)]);
+            self.add_line([toned(more, Tone::Dim)]);
         }
     }
 
     /// Adds a row of a table, whose columns have widths as [`StyledText::with_width`] takes them.
     fn add_cells(&mut self, columns: &[(&str, isize)], cells: Vec<StyledText>) {
-        self.add_line(cells.into_iter().zip(columns).map(|(cell, (_, width))| cell.with_width(*width)).collect());
+        self.add_line(cells.into_iter().zip(columns).map(|(cell, (_, width))| cell.with_width(*width)));
     }
 }
 

@@ -4,7 +4,7 @@ use super::{meter::Meter, origin::DemoOrigin, printer::Printer};
 use crate::app::{self, OpenFilesLimit, StartOptions};
 use crate::cli::{
     advice::{AdvisedCommand, with_advice},
-    exit::{Exit, exit_with_error},
+    exit::{CommandResult, Exit, exit_with_error},
     run::{
         LogArguments, ProcessSignals, control_runtime, parse_origin as origin_address, serve_until_signal,
         try_raise_open_files,
@@ -17,7 +17,6 @@ use std::{
     fmt::Write as _,
     net::{IpAddr, Ipv4Addr, SocketAddr},
     path::PathBuf,
-    process::ExitCode,
 };
 
 /// Arguments of `litequic demo`.
@@ -34,73 +33,54 @@ pub struct DemoArguments {
 }
 
 /// Serves the demo until Ctrl-C.
-pub fn run_demo(arguments: DemoArguments) -> ExitCode {
+pub fn run_demo(arguments: DemoArguments) -> CommandResult {
     let log = LogConfig { level: LogSeverity::Warn, format: LogFormat::Auto };
-    let log = match arguments.log.start_log(&log) {
-        Ok(log) => log,
-        Err(error) => return exit_with_error(Exit::from(&error), error),
-    };
+    let log = arguments.log.start_log(&log).map_err(|error| exit_with_error(Exit::from(&error), error))?;
     try_raise_open_files();
     let options = StartOptions { log: log.log_metrics(), ..StartOptions::default() };
-    match control_runtime() {
-        Ok(runtime) => runtime.block_on(serve_demo(arguments, options)),
-        Err(error) => exit_with_error(Exit::Software, error),
-    }
+    control_runtime()?.block_on(serve_demo(arguments, options))
 }
 
-async fn serve_demo(arguments: DemoArguments, options: StartOptions) -> ExitCode {
-    let signals = match ProcessSignals::new() {
-        Ok(signals) => signals,
-        Err(error) => return exit_with_error(Exit::Software, error),
-    };
+async fn serve_demo(arguments: DemoArguments, options: StartOptions) -> CommandResult {
+    let software = |problem: String| exit_with_error(Exit::Software, problem);
+    let signals = ProcessSignals::new().map_err(|error| software(error.to_string()))?;
     let (origin, embedded) = match arguments.origin {
         Some(origin) => (origin, None),
-        None => match DemoOrigin::bind_origin((Ipv4Addr::LOCALHOST, 0).into()).await {
-            Ok((address, serving)) => {
-                let host = address.ip().to_string();
-                (OriginAddress::Tcp { host, port: address.port() }, Some(tokio::spawn(serving)))
-            }
-            Err(error) => {
-                return exit_with_error(Exit::Unavailable, format!("cannot start the demo's origin: {error}"));
-            }
-        },
+        None => {
+            let bound = DemoOrigin::bind_origin((Ipv4Addr::LOCALHOST, 0).into()).await;
+            let (address, serving) = bound.map_err(|error| {
+                exit_with_error(Exit::Unavailable, format!("cannot start the demo's origin: {error}"))
+            })?;
+            let host = address.ip().to_string();
+            (OriginAddress::Tcp { host, port: address.port() }, Some(tokio::spawn(serving)))
+        }
     };
-    let certificate = match make_self_signed(["localhost", "127.0.0.1", "::1"]) {
-        Ok(certificate) => certificate,
-        Err(error) => return exit_with_error(Exit::Software, format!("cannot create a certificate: {error}")),
-    };
-    let store = match certificate.to_loaded_certificate() {
-        Ok(certificate) => CertificateStore::new(certificate, []),
-        Err(error) => return exit_with_error(Exit::Software, error),
-    };
+    let certificate = make_self_signed(["localhost", "127.0.0.1", "::1"])
+        .map_err(|error| software(format!("cannot create a certificate: {error}")))?;
+    let loaded = certificate.to_loaded_certificate().map_err(|error| software(error.to_string()))?;
+    let store = CertificateStore::new(loaded, []);
     let mut config = Config::with_defaults(arguments.listen, origin.clone(), PathBuf::new(), PathBuf::new());
     // The status page is served at a free port.
     config.admin.listen = Some((Ipv4Addr::LOCALHOST, 0).into());
     // The embedded origin has the other ends of the connections.
     let open_files = if embedded.is_some() { OpenFilesLimit::Shared } else { OpenFilesLimit::InForce };
     let options = StartOptions { open_files, ..options };
-    let printer = match Printer::start_printer() {
-        Ok(printer) => printer,
-        Err(error) => return exit_with_error(Exit::Software, format!("cannot start a thread: {error}")),
-    };
+    let printer = Printer::start_printer().map_err(|error| software(format!("cannot start a thread: {error}")))?;
     let metered = printer.clone();
-    let running = match app::start_litequic(&config, store, options, move |proxy| Meter::new(proxy, metered.clone()))
-        .await
-    {
-        Ok(running) => running,
-        Err(error) => return exit_with_error(Exit::from(&error), with_advice(&error, &config, AdvisedCommand::Demo)),
-    };
+    let started = app::start_litequic(&config, store, options, move |proxy| Meter::new(proxy, metered.clone())).await;
+    let running = started
+        .map_err(|error| exit_with_error(Exit::from(&error), with_advice(&error, &config, AdvisedCommand::Demo)))?;
     let address = running.addresses.first().copied().unwrap_or(arguments.listen);
     printer.print_text(
         welcome_text(address, &origin, embedded.is_some(), &certificate)
             + &next_steps_text(embedded.is_some(), running.admin),
     );
-    let exit = serve_until_signal(running, signals).await;
+    let served = serve_until_signal(running, signals).await;
     printer.wait_until_printed();
     if let Some(serving) = embedded {
         serving.abort();
     }
-    exit
+    served
 }
 
 /// Text with commands to try, ready to be copied.

@@ -7,7 +7,7 @@ use super::request;
 use super::values::{self, AddressOverride};
 use super::verbose::{self, VerboseTrace};
 use crate::cli::{
-    exit::{Exit, exit_with_error, print_stdout},
+    exit::{CommandResult, Exit, exit_with_error, print_stdout},
     run::control_runtime,
 };
 use bytes::Bytes;
@@ -17,7 +17,7 @@ use litequic_config::CertificateFiles;
 use litequic_http3::client::{Http3Client, ResponsePiece, ResponseStream};
 use litequic_quic::{self as quic, Observer};
 use litequic_tls::{self as tls, PresentedCertificate, ServerTrust};
-use std::{io, net::SocketAddr, pin::pin, process::ExitCode, time::Duration};
+use std::{io, net::SocketAddr, pin::pin, time::Duration};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 /// Delay before the process ends, so that CONNECTION_CLOSE is sent: without it, a server keeps the connection until its
@@ -28,29 +28,28 @@ const EXIT_DELAY: Duration = Duration::from_millis(20);
 const NO_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Makes the request and writes the response.
-pub fn run_get(arguments: GetArguments) -> ExitCode {
-    let runtime = match control_runtime() {
-        Ok(runtime) => runtime,
-        Err(error) => return exit_with_error(Exit::Software, error),
-    };
-    let mut output = None;
-    let outcome = runtime.block_on(async {
+pub fn run_get(arguments: GetArguments) -> CommandResult {
+    let outcome = control_runtime()?.block_on(async {
+        let mut output = None;
         let outcome = make_request(&arguments, &mut output).await;
         sleep(EXIT_DELAY).await;
-        outcome
+        // A reader that pauses may delay this; the connection to the server is closed by now.
+        let written = match &mut output {
+            Some(output) => output.flush_output().await,
+            None => Ok(()),
+        };
+        outcome.and_then(|status| written.map(|()| status))
     });
-    // A reader that pauses may delay this; the connection to the server is closed by now.
-    let written = output.map_or(Ok(()), ResponseOutput::finish_output);
-    match outcome.and_then(|status| written.map(|()| status)) {
+    match outcome {
         Ok(status) => {
             let text = arguments.write_out.unwrap_or_default().replace(values::STATUS_VARIABLE, status.as_str());
             let is_failure = status.is_client_error() || status.is_server_error();
             let printed = print_stdout(text.as_bytes());
-            if is_failure { Exit::Status.into() } else { printed }
+            Ok(if is_failure { Exit::Status.into() } else { printed })
         }
         // The reader closed the pipe: only the exit code remains.
-        Err(error) if output::reader_is_gone(&error) => Exit::from(&error).into(),
-        Err(error) => exit_with_error(Exit::from(&error), error),
+        Err(error) if output::reader_is_gone(&error) => Err(Exit::from(&error).into()),
+        Err(error) => Err(exit_with_error(Exit::from(&error), error)),
     }
 }
 
@@ -62,7 +61,7 @@ async fn make_request(arguments: &GetArguments, output: &mut Option<ResponseOutp
     let deadline = Instant::now() + limit;
     let connection = connect_to_server(arguments, verbose).await?;
     // The file is truncated only once connected, and before the request.
-    let output = output.insert(ResponseOutput::open_output(arguments.output.as_ref(), arguments.include)?);
+    let output = output.insert(ResponseOutput::open_output(arguments.output.as_ref(), arguments.include).await?);
     let client = Http3Client::from_connection(connection).await?;
     let mut received = None;
     let outcome = tokio::select! {
@@ -74,9 +73,7 @@ async fn make_request(arguments: &GetArguments, output: &mut Option<ResponseOutp
         Err(received.map_or(GetError::NoResponse(limit), |received| GetError::NotWhole { limit, received }))
     });
     // The part of a response that was cut off is written, too.
-    let written = output.flush_gathered().await;
     let status = outcome?;
-    written?;
     client.close_connection();
     Ok(status)
 }
@@ -159,7 +156,7 @@ async fn exchange_response(
     verbose: VerboseTrace,
     received: &mut Option<u64>,
 ) -> Result<StatusCode, GetError> {
-    verbose.print_request(request);
+    verbose.print_marked('>', || verbose::request_lines(request));
     let (mut out, mut response) = client.send_request(request).await?;
     let mut respond = pin!(write_response(&mut response, client, output, verbose, received));
     let send = async {
@@ -191,12 +188,12 @@ async fn write_response(
         if let (Some(settings), true) = (client.server_settings(), verbose.0) {
             verbose.print_fact(|| verbose::settings_line(&settings));
         }
-        verbose.print_response(&head);
+        verbose.print_marked('<', || verbose::response_lines(&head));
         output.write_response_head(&head).await?;
         if !head.status().is_informational() {
             break head.status();
         }
-        output.flush_gathered().await?;
+        output.flush_output().await?;
     };
     let received = received.insert(0);
     loop {
@@ -206,7 +203,7 @@ async fn write_response(
                 Some(piece) => piece?,
                 // All data that has arrived is written before the wait for more.
                 None => {
-                    output.flush_gathered().await?;
+                    output.flush_output().await?;
                     next.await?
                 }
             }
@@ -218,7 +215,7 @@ async fn write_response(
             }
             Some(ResponsePiece::Trailers(trailers)) => {
                 let trailers = HeaderMap::from(trailers);
-                verbose.print_trailers(&trailers);
+                verbose.print_marked('<', || verbose::field_lines(&trailers).collect());
                 output.write_trailers(&trailers).await?;
             }
             None => break,

@@ -25,19 +25,8 @@ impl VerboseTrace {
         self.print_marked('*', texts);
     }
 
-    pub(super) fn print_request(self, request: &Request<Bytes>) {
-        self.print_marked('>', || request_lines(request));
-    }
-
-    pub(super) fn print_response(self, response: &Response<()>) {
-        self.print_marked('<', || response_lines(response));
-    }
-
-    pub(super) fn print_trailers(self, trailers: &HeaderMap) {
-        self.print_marked('<', || field_lines(trailers).collect());
-    }
-
-    fn print_marked(self, mark: char, texts: impl FnOnce() -> Vec<String>) {
+    /// Prints lines that were sent, with the mark `>`, or received, with `<`.
+    pub(super) fn print_marked(self, mark: char, texts: impl FnOnce() -> Vec<String>) {
         if self.0 {
             let lines: String =
                 texts().iter().map(|text| format!("{mark} {text}").trim_end().to_owned() + "\n").collect();
@@ -47,7 +36,7 @@ impl VerboseTrace {
     }
 }
 
-fn request_lines(request: &Request<Bytes>) -> Vec<String> {
+pub(super) fn request_lines(request: &Request<Bytes>) -> Vec<String> {
     let uri = request.uri();
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
     let authority = uri.authority().map_or("", |authority| authority.as_str());
@@ -55,13 +44,13 @@ fn request_lines(request: &Request<Bytes>) -> Vec<String> {
     begin.into_iter().chain(field_lines(request.headers())).chain([String::new()]).collect()
 }
 
-fn response_lines(response: &Response<()>) -> Vec<String> {
+pub(super) fn response_lines(response: &Response<()>) -> Vec<String> {
     let begin = format!("HTTP/3 {}", response.status());
     [begin].into_iter().chain(field_lines(response.headers())).chain([String::new()]).collect()
 }
 
 /// Formats fields, with escapes for characters that a terminal interprets.
-fn field_lines(fields: &HeaderMap) -> impl Iterator<Item = String> {
+pub(super) fn field_lines(fields: &HeaderMap) -> impl Iterator<Item = String> {
     fields
         .iter()
         .map(|(name, value)| format!("{name}: {}", escape_controls(&String::from_utf8_lossy(value.as_bytes()))))

@@ -21,8 +21,6 @@ use std::{
 /// Bytes that a pipe accepts in one piece whatever other processes write (`PIPE_BUF`, pipe(7)): lines of the log, the
 /// access log and a new process that takes over stay whole on one pipe.
 const PIPE_ATOMIC_BYTES: usize = 4096;
-/// Delay between two attempts to take the lock of standard error.
-const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Held during each write to standard error, so that lines longer than [`PIPE_ATOMIC_BYTES`] stay whole within the
 /// process.
@@ -139,13 +137,8 @@ fn write_fully(to: BorrowedFd<'_>, bytes: &[u8]) -> Result<(), PartialWriteError
 /// Locks standard error for the rest of the process's life, so that the caller writes last. Gives up after `limit`, as
 /// when a writer is blocked.
 pub fn hold_stderr(limit: Duration) {
-    let deadline = Instant::now() + limit;
-    loop {
-        match STDERR_LOCK.try_lock() {
-            Some(guard) => return std::mem::forget(guard),
-            None if Instant::now() >= deadline => return,
-            None => thread::sleep(LOCK_POLL_INTERVAL),
-        }
+    if let Some(guard) = STDERR_LOCK.try_lock_for(limit) {
+        std::mem::forget(guard);
     }
 }
 

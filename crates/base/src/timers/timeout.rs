@@ -1,7 +1,7 @@
 //! Futures that end once a time has passed and timeouts count.
 
 use super::{suspension::poll_sleep_elapsed, thread_timers::Timeout};
-use std::{future::poll_fn, pin::pin, task::Poll, time::Duration};
+use std::{future::poll_fn, pin::pin, time::Duration};
 use tokio::time::{Instant, sleep_until};
 
 /// Error of a wait that timed out.
@@ -24,14 +24,12 @@ pub async fn sleep_until_counted(at: Instant) {
 ///
 /// The cancel safety of `future`.
 pub async fn timeout<F: Future>(limit: Duration, future: F) -> Result<F::Output, Elapsed> {
-    let (mut future, mut timer) = (pin!(future), Timeout::new(limit));
-    poll_fn(|cx| {
-        if let Poll::Ready(output) = future.as_mut().poll(cx) {
-            return Poll::Ready(Ok(output));
-        }
-        timer.poll_elapsed(cx).map(|()| Err(Elapsed))
-    })
-    .await
+    let mut timer = Timeout::new(limit);
+    tokio::select! {
+        biased;
+        output = future => Ok(output),
+        () = poll_fn(|cx| timer.poll_elapsed(cx)) => Err(Elapsed),
+    }
 }
 
 /// Output of `future`, if it is ready before the time `at` has come and timeouts count.
@@ -44,14 +42,11 @@ pub async fn timeout<F: Future>(limit: Duration, future: F) -> Result<F::Output,
 ///
 /// The cancel safety of `future`.
 pub async fn timeout_at<F: Future>(at: Instant, future: F) -> Result<F::Output, Elapsed> {
-    let (mut future, mut sleep) = (pin!(future), pin!(sleep_until(at)));
-    poll_fn(|cx| {
-        if let Poll::Ready(output) = future.as_mut().poll(cx) {
-            return Poll::Ready(Ok(output));
-        }
-        poll_sleep_elapsed(sleep.as_mut(), cx).map(|()| Err(Elapsed))
-    })
-    .await
+    tokio::select! {
+        biased;
+        output = future => Ok(output),
+        () = sleep_until_counted(at) => Err(Elapsed),
+    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,6 @@ use crate::fairness::{ClientSource, PoolSlot, QueuePlace};
 use litequic_telemetry::clients::OpenConnection;
 use std::{
     cell::{Cell, OnceCell, RefCell},
-    fmt,
     net::SocketAddr,
     rc::{Rc, Weak},
     task::Waker,
@@ -118,14 +117,7 @@ impl TrafficCounter {
     }
 }
 
-impl fmt::Debug for RegisteredConnection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AccountState")
-            .field("held", &self.memory_bytes())
-            .field("end", &self.eviction)
-            .finish_non_exhaustive()
-    }
-}
+litequic_base::partial_debug!(RegisteredConnection { eviction });
 
 /// Pool of connections of a worker, with a limit of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

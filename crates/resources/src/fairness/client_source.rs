@@ -1,5 +1,6 @@
 //! A client as shared pools distinguish it: by the nested networks of its address, and by its connection.
 
+use litequic_base::network::Network;
 use std::{hash::Hash, net::IpAddr};
 
 /// Prefix lengths of the IPv4 networks above a source: a /24 is the smallest network that the internet routes.
@@ -21,9 +22,7 @@ pub struct ClientSource {
 /// Key of a branch in the tree of sources, below the parent's key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum SourceKey {
-    /// Bits of a network's prefix, and the prefix length.
-    Ipv4(u32, u8),
-    Ipv6(u128, u8),
+    Network(Network),
     Connection(u64),
 }
 
@@ -46,12 +45,7 @@ impl ClientSource {
         match (self.network, other.network) {
             (None, None) => self.connection == other.connection,
             (Some((one, prefix)), Some((other, other_prefix))) => {
-                let differ = match (one, other) {
-                    (IpAddr::V4(one), IpAddr::V4(other)) => u128::from(one.to_bits() ^ other.to_bits()) << 96,
-                    (IpAddr::V6(one), IpAddr::V6(other)) => one.to_bits() ^ other.to_bits(),
-                    _ => return false,
-                };
-                prefix == other_prefix && differ.leading_zeros() >= u32::from(prefix)
+                Network::from_address(one, prefix) == Network::from_address(other, other_prefix)
             }
             _ => false,
         }
@@ -64,30 +58,13 @@ impl ClientSource {
 
     /// Keys of the source's networks from the widest to its own; the key of the connection, if that is the source.
     pub(super) fn network_keys(&self) -> [Option<SourceKey>; MAX_SOURCE_NETWORKS] {
-        let mut networks = [None; MAX_SOURCE_NETWORKS];
-        match self.network {
-            None => networks = [Some(SourceKey::Connection(self.connection)), None, None],
-            Some((IpAddr::V4(address), own)) => {
-                let above = IPV4_PREFIXES.into_iter().filter(|level| *level < own).chain([own]);
-                let bits =
-                    |prefix: u8| address.to_bits() & u32::MAX.checked_shl(32 - u32::from(prefix.min(32))).unwrap_or(0);
-                networks
-                    .iter_mut()
-                    .zip(above)
-                    .for_each(|(key, prefix)| *key = Some(SourceKey::Ipv4(bits(prefix), prefix)));
-            }
-            Some((IpAddr::V6(address), own)) => {
-                let above = IPV6_PREFIXES.into_iter().filter(|level| *level < own).chain([own]);
-                let bits = |prefix: u8| {
-                    address.to_bits() & u128::MAX.checked_shl(128 - u32::from(prefix.min(128))).unwrap_or(0)
-                };
-                networks
-                    .iter_mut()
-                    .zip(above)
-                    .for_each(|(key, prefix)| *key = Some(SourceKey::Ipv6(bits(prefix), prefix)));
-            }
-        }
-        networks
+        let Some((address, own)) = self.network else {
+            return [Some(SourceKey::Connection(self.connection)), None, None];
+        };
+        let address = address.to_canonical();
+        let wider: &[u8] = if address.is_ipv4() { &IPV4_PREFIXES } else { &IPV6_PREFIXES };
+        let mut prefixes = wider.iter().copied().filter(|prefix| *prefix < own).chain([own]);
+        std::array::from_fn(|_| Some(SourceKey::Network(Network::from_address(address, prefixes.next()?))))
     }
 
     /// Keys of the branches from the root of the tree down to the connection.
@@ -116,7 +93,7 @@ mod tests {
             (of("192.0.2.1", 24, 1), of("192.0.2.2", 24, 1), true),
             (of("192.0.2.1", 24, 1), of("192.0.3.1", 24, 1), false),
             (of("192.0.2.1", 24, 1), of("192.0.2.1", 32, 1), false),
-            (of("::ffff:192.0.2.1", 128, 1), of("192.0.2.1", 32, 1), false),
+            (of("::ffff:192.0.2.1", 128, 1), of("192.0.2.1", 32, 1), true),
             (of("2001:db8:0:1::1", 64, 1), of("2001:db8:0:1::2", 64, 1), true),
             (of("2001:db8:0:1::1", 64, 1), of("2001:db8:0:2::1", 64, 1), false),
         ] {
@@ -132,8 +109,7 @@ mod tests {
         let shown = |network: Option<(&str, u8)>| {
             let network = network.map(|(address, prefix)| (address.parse().unwrap(), prefix));
             let key = |key| match key {
-                SourceKey::Ipv4(bits, prefix) => format!("{}/{prefix}", std::net::Ipv4Addr::from_bits(bits)),
-                SourceKey::Ipv6(bits, prefix) => format!("{}/{prefix}", std::net::Ipv6Addr::from_bits(bits)),
+                SourceKey::Network(network) => network.to_string(),
                 SourceKey::Connection(number) => format!("#{number}"),
             };
             ClientSource::new(network, 7).branch_keys().map(key).collect::<Vec<_>>().join(" ")

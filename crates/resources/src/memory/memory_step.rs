@@ -56,12 +56,8 @@ pub(super) fn bytes_before_first_step(MemoryReading { used, limit }: MemoryReadi
 /// A step by its number in the metric.
 impl From<u64> for MemoryStep {
     fn from(step: u64) -> Self {
-        match step {
-            0 => Self::Normal,
-            1 => Self::Refuse,
-            2 => Self::Shrink,
-            _ => Self::Close,
-        }
+        let step = usize::try_from(step).ok().and_then(|step| Self::NAMES.get(step));
+        step.map_or(Self::Close, |(_, step)| *step)
     }
 }
 

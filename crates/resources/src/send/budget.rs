@@ -17,17 +17,13 @@ const CONNECTION_TRAINS: u64 = 128;
 const WORKER_TRAINS: u64 = 1024;
 
 /// Part of a budget, in bytes.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct BudgetPart {
     limit: Cell<u64>,
     used: Cell<u64>,
 }
 
 impl BudgetPart {
-    fn new(limit: u64) -> Self {
-        Self { limit: Cell::new(limit), used: Cell::new(0) }
-    }
-
     fn free_bytes(&self) -> u64 {
         self.limit.get().saturating_sub(self.used.get())
     }
@@ -55,15 +51,8 @@ pub struct SendBudget {
     grown: BudgetPart,
     /// Bytes that a stream may have of a part, as a multiple of the part's free bytes.
     share: u64,
-    split: fn(u64) -> BudgetSplit,
-}
-
-/// Sizes of a budget's parts, in bytes.
-#[derive(Debug, Clone, Copy)]
-struct BudgetSplit {
-    trains: u64,
-    first: u64,
-    grown: u64,
+    /// Returns the sizes of the parts for a limit.
+    split: fn(u64) -> PartBytes,
 }
 
 impl SendBudget {
@@ -71,29 +60,30 @@ impl SendBudget {
     /// the other streams' trains.
     pub fn for_connection(limit: u64) -> Rc<Self> {
         Self::new(limit, 16, |limit| {
-            let (trains, first) = ((limit / 2).min(CONNECTION_TRAINS * TRAIN), limit / 8);
-            BudgetSplit { trains, first, grown: limit - trains - first }
+            let (train, first) = ((limit / 2).min(CONNECTION_TRAINS * TRAIN), limit / 8);
+            PartBytes { train, first, grown: limit - train - first }
         })
     }
 
     /// A budget of `limit` bytes for one worker: a stream alone gets half of the part beyond first shares.
     pub fn for_worker(limit: u64) -> Rc<Self> {
         Self::new(limit, 1, |limit| {
-            let (trains, first) = ((limit / 2).min(WORKER_TRAINS * TRAIN).max(limit / 4), limit / 4);
-            BudgetSplit { trains, first, grown: limit - trains - first }
+            let (train, first) = ((limit / 2).min(WORKER_TRAINS * TRAIN).max(limit / 4), limit / 4);
+            PartBytes { train, first, grown: limit - train - first }
         })
     }
 
-    fn new(limit: u64, share: u64, split: fn(u64) -> BudgetSplit) -> Rc<Self> {
-        let BudgetSplit { trains, first, grown } = split(limit);
-        let (trains, first, grown) = (BudgetPart::new(trains), BudgetPart::new(first), BudgetPart::new(grown));
-        Rc::new(Self { trains, first, grown, share, split })
+    fn new(limit: u64, share: u64, split: fn(u64) -> PartBytes) -> Rc<Self> {
+        let [trains, first, grown] = std::array::from_fn(|_| BudgetPart::default());
+        let budget = Self { trains, first, grown, share, split };
+        budget.resize(limit);
+        Rc::new(budget)
     }
 
     /// Sets the limit to `limit` bytes. Leased bytes beyond it stay leased until they are released.
     pub fn resize(&self, limit: u64) {
-        let BudgetSplit { trains, first, grown } = (self.split)(limit);
-        self.trains.limit.set(trains);
+        let PartBytes { train, first, grown } = (self.split)(limit);
+        self.trains.limit.set(train);
         self.first.limit.set(first);
         self.grown.limit.set(grown);
     }
@@ -104,22 +94,22 @@ impl SendBudget {
     }
 
     /// Counts that a stream that held `before` now holds `after`.
-    fn account_lease(&self, before: HeldBytes, after: HeldBytes) {
+    fn account_lease(&self, before: PartBytes, after: PartBytes) {
         self.trains.account_part(before.train, after.train);
         self.first.account_part(before.first, after.first);
         self.grown.account_part(before.grown, after.grown);
     }
 }
 
-/// Bytes that a stream holds of each part of the budgets.
+/// Bytes of each part of a budget: its size, or what a stream holds of it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct HeldBytes {
+struct PartBytes {
     train: u64,
     first: u64,
     grown: u64,
 }
 
-impl HeldBytes {
+impl PartBytes {
     fn total_bytes(self) -> u64 {
         self.train + self.first + self.grown
     }
@@ -139,7 +129,7 @@ pub struct BufferLease {
     worker: Rc<SendBudget>,
     /// Maximum number of bytes that this stream holds.
     limit: u64,
-    held: HeldBytes,
+    held: PartBytes,
     /// Acknowledged bytes count as proof from this offset on: the bytes before the last pause do not count.
     proven_from: u64,
     /// Bytes that the client has taken within a round trip, on any stream of the connection.
@@ -153,7 +143,7 @@ const _: () = assert!(size_of::<BufferLease>() <= 72);
 impl BufferLease {
     /// An empty lease, which never holds more than `limit` bytes.
     pub fn new(connection: Rc<SendBudget>, worker: Rc<SendBudget>, limit: u64) -> Self {
-        Self { connection, worker, limit, held: HeldBytes::default(), proven_from: 0, window: 0, denied: false }
+        Self { connection, worker, limit, held: PartBytes::default(), proven_from: 0, window: 0, denied: false }
     }
 
     /// Adapts the lease to a stream whose bytes count as acknowledged once a buffer of `buffer` bytes has taken them,
@@ -192,7 +182,7 @@ impl BufferLease {
     /// bytes, as many as were acknowledged.
     fn hold_bytes(&mut self, wanted: u64, proven: u64) {
         let mut after = self.held.cut_to(wanted);
-        let short = |after: HeldBytes| wanted.saturating_sub(after.total_bytes());
+        let short = |after: PartBytes| wanted.saturating_sub(after.total_bytes());
         let (connection, worker) = (&self.connection, &self.worker);
         if short(after) > 0 {
             let left = connection.trains.free_bytes().min(worker.trains.free_bytes());
@@ -210,7 +200,7 @@ impl BufferLease {
         self.set_held_bytes(after);
     }
 
-    fn set_held_bytes(&mut self, after: HeldBytes) {
+    fn set_held_bytes(&mut self, after: PartBytes) {
         if after != self.held {
             self.connection.account_lease(self.held, after);
             self.worker.account_lease(self.held, after);
@@ -221,7 +211,7 @@ impl BufferLease {
 
 impl Drop for BufferLease {
     fn drop(&mut self) {
-        self.set_held_bytes(HeldBytes::default());
+        self.set_held_bytes(PartBytes::default());
     }
 }
 

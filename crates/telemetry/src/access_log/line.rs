@@ -71,16 +71,20 @@ impl<'a> AccessLine<'a> {
         self.text.push_str(if is_whole { "\"" } else { "...\"" });
     }
 
-    /// Writes an integer.
-    pub(super) fn write_number(&mut self, key: &str, value: u64) {
-        self.write_key(key);
-        let _ = write!(self.text, "{value}");
+    /// Writes an integer, if there is one.
+    pub(super) fn write_number(&mut self, key: &str, value: impl Into<Option<u64>>) {
+        if let Some(value) = value.into() {
+            self.write_key(key);
+            let _ = write!(self.text, "{value}");
+        }
     }
 
-    /// Writes a duration in seconds, to the microsecond.
-    pub(super) fn write_seconds(&mut self, key: &str, value: Duration) {
-        self.write_key(key);
-        let _ = write!(self.text, "{}.{:06}", value.as_secs(), value.subsec_micros());
+    /// Writes a duration in seconds, to the microsecond, if there is one.
+    pub(super) fn write_seconds(&mut self, key: &str, value: impl Into<Option<Duration>>) {
+        if let Some(value) = value.into() {
+            self.write_key(key);
+            let _ = write!(self.text, "{}.{:06}", value.as_secs(), value.subsec_micros());
+        }
     }
 
     /// Writes a time in UTC, to the millisecond, in the format of RFC 3339.
@@ -135,44 +139,16 @@ pub(super) fn write_access_field(line: &mut AccessLine<'_>, field: AccessField, 
         AccessField::Route => line.write_text(key, facts.route.as_deref().unwrap_or_default().as_bytes()),
         AccessField::Origin => line.write_text(key, facts.origin.as_deref().unwrap_or_default().as_bytes()),
         AccessField::Server => line.write_text(key, facts.server.as_deref().unwrap_or_default().as_bytes()),
-        AccessField::Status => {
-            if let Some(status) = facts.status {
-                line.write_number(key, status.as_u16().into());
-            }
-        }
-        AccessField::GrpcStatus => {
-            if let Some(status) = facts.grpc_status {
-                line.write_number(key, status.into());
-            }
-        }
+        AccessField::Status => line.write_number(key, facts.status.map(|status| status.as_u16().into())),
+        AccessField::GrpcStatus => line.write_number(key, facts.grpc_status.map(u64::from)),
         AccessField::BytesIn => line.write_number(key, facts.received),
         AccessField::BytesOut => line.write_number(key, facts.sent),
         AccessField::Duration => line.write_seconds(key, facts.started.elapsed()),
-        AccessField::FirstByte => {
-            if let Some(duration) = facts.first_byte {
-                line.write_seconds(key, duration);
-            }
-        }
-        AccessField::OriginTime => {
-            if let Some(duration) = facts.origin_time {
-                line.write_seconds(key, duration);
-            }
-        }
-        AccessField::AuthTime => {
-            if let Some(duration) = facts.auth_time {
-                line.write_seconds(key, duration);
-            }
-        }
-        AccessField::Urgency => {
-            if let Some(priority) = facts.priority {
-                line.write_number(key, priority.urgency.into());
-            }
-        }
-        AccessField::Incremental => {
-            if let Some(priority) = facts.priority {
-                line.write_number(key, priority.incremental.into());
-            }
-        }
+        AccessField::FirstByte => line.write_seconds(key, facts.first_byte),
+        AccessField::OriginTime => line.write_seconds(key, facts.origin_time),
+        AccessField::AuthTime => line.write_seconds(key, facts.auth_time),
+        AccessField::Urgency => line.write_number(key, facts.priority.map(|priority| priority.urgency.into())),
+        AccessField::Incremental => line.write_number(key, facts.priority.map(|priority| priority.incremental.into())),
         AccessField::End => line.write_plain(key, facts.end.as_word()),
         AccessField::Error => line.write_text(key, facts.error.unwrap_or_default().as_bytes()),
     }

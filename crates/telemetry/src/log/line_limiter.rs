@@ -3,7 +3,6 @@
 use super::{
     LogLineMetrics,
     capture::{capture_events, is_capturing},
-    json::RECORD_TARGET,
     line_limits::{LineKey, LineLimits, LineVerdict, SuppressionSummary},
 };
 use litequic_base::{group_digits::group_digits, log_writer::LineSender};
@@ -26,6 +25,8 @@ use tracing_subscriber::layer::{Context, Layer};
 /// never from a client.
 const ORIGIN: &str = "origin";
 const SERVER: &str = "server";
+/// Field with the target of a library's record (tracing-log): the places of all records are one.
+const RECORD_TARGET: &str = "log.target";
 /// Maximum length in bytes of a message, or of a value, in a summary.
 const MAX_TEXT: usize = 256;
 
@@ -109,30 +110,10 @@ impl<S: Subscriber> Layer<S> for LineLimitLayer {
 fn hash_values(event: &Event<'_>) -> Option<u64> {
     let counts = |name: &str| [ORIGIN, SERVER, RECORD_TARGET].contains(&name);
     event.metadata().fields().iter().any(|field| counts(field.name())).then(|| {
-        let mut hash = ValueHasher(DefaultHasher::new());
-        event.record(&mut hash);
-        hash.0.finish()
+        let mut hash = DefaultHasher::new();
+        LineDescription::describe_event(event).values.hash(&mut hash);
+        hash.finish()
     })
-}
-
-/// Hasher of field values, which stores none.
-struct ValueHasher(DefaultHasher);
-
-impl Visit for ValueHasher {
-    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        if [ORIGIN, SERVER, RECORD_TARGET].contains(&field.name()) {
-            field.name().hash(&mut self.0);
-            // Hashing does not fail.
-            let _ = write!(self, "{value:?}");
-        }
-    }
-}
-
-impl Write for ValueHasher {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.0.write(text.as_bytes());
-        Ok(())
-    }
 }
 
 impl LineDescription {

@@ -4,8 +4,7 @@
 
 use super::{
     otlp::{
-        GrpcStatus, PartialSuccess, grpc_message, grpc_payload, grpc_status, partial_success, printable_message,
-        retry_info,
+        PartialSuccess, grpc_message, grpc_payload, is_retryable_code, partial_success, printable_message, retry_info,
     },
     trace_setting::SpanDestination,
 };
@@ -256,10 +255,10 @@ fn grpc_outcome(status: StatusCode, fields: &HeaderMap, body: &[u8]) -> ExportOu
     let after = fields.get(GRPC_DETAILS).and_then(|details| retry_info(details.as_bytes()));
     let words = fields.get(GRPC_MESSAGE).map_or_else(String::new, |value| grpc_message(value.as_bytes()));
     let problem = format!("answered gRPC status {code}: {words}");
-    match grpc_status(code, after.is_some()) {
-        GrpcStatus::Ok => ExportOutcome::Accepted(grpc_payload(body).map(partial_success).unwrap_or_default()),
-        GrpcStatus::Retryable => ExportOutcome::Again { after, problem },
-        GrpcStatus::Failed => ExportOutcome::Refused(problem),
+    match code {
+        0 => ExportOutcome::Accepted(grpc_payload(body).map(partial_success).unwrap_or_default()),
+        code if is_retryable_code(code, after.is_some()) => ExportOutcome::Again { after, problem },
+        _ => ExportOutcome::Refused(problem),
     }
 }
 

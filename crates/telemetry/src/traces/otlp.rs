@@ -1,22 +1,21 @@
 //! Writes and reads messages of OTLP: the request that carries spans, and a collector's response. Pure.
 
-use super::{
-    attribute,
-    protobuf::{self as pb, FieldReader, FieldValue},
-};
+use super::{attribute, protobuf as pb};
 use base64::{
     Engine, alphabet,
     engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
 };
 use bytes::Bytes;
 use litequic_config::Traces;
+use percent_encoding::percent_decode;
+use prost::Message;
+use prost_types::Any;
 use std::time::Duration;
 
-/// Field numbers of `ExportTraceServiceRequest`, `ResourceSpans`, `Resource`, `ScopeSpans` and `InstrumentationScope`.
+/// Field numbers of `ExportTraceServiceRequest`, `ResourceSpans`, `ScopeSpans` and `InstrumentationScope`.
 const RESOURCE_SPANS: u32 = 1;
 const RESOURCE: u32 = 1;
 const SCOPE_SPANS: u32 = 2;
-const ATTRIBUTES: u32 = 1;
 const SCOPE: u32 = 1;
 const SCOPE_NAME: u32 = 1;
 const SCOPE_VERSION: u32 = 2;
@@ -41,69 +40,88 @@ pub(super) struct ExportEnvelope {
 
 impl ExportEnvelope {
     pub(super) fn new(config: &Traces) -> Self {
-        let mut attributes = Vec::new();
-        let own = [("service.name", "litequic"), ("service.version", env!("CARGO_PKG_VERSION"))];
-        let is_own = |name: &str| config.attributes.iter().any(|(given, _)| given == name);
-        for (name, value) in own.into_iter().filter(|(name, _)| !is_own(name)) {
-            attribute::append_resource_attribute(&mut attributes, ATTRIBUTES, name, value);
-        }
-        for (name, value) in &config.attributes {
-            attribute::append_resource_attribute(&mut attributes, ATTRIBUTES, name, value);
-        }
-        let mut resource = Vec::new();
-        pb::write_bytes_field(&mut resource, RESOURCE, &attributes);
-        let mut inner = Vec::new();
-        pb::write_bytes_field(&mut inner, SCOPE_NAME, b"litequic");
-        pb::write_bytes_field(&mut inner, SCOPE_VERSION, env!("CARGO_PKG_VERSION").as_bytes());
-        let mut scope = Vec::new();
-        pb::write_bytes_field(&mut scope, SCOPE, &inner);
+        let (mut resource, mut scope) = (Vec::new(), Vec::new());
+        pb::write_field(&mut resource, RESOURCE, |out| {
+            let own = [("service.name", "litequic"), ("service.version", env!("CARGO_PKG_VERSION"))];
+            let is_given = |name: &str| config.attributes.iter().any(|(given, _)| given == name);
+            for (name, value) in own.into_iter().filter(|(name, _)| !is_given(name)) {
+                attribute::append_resource_attribute(out, name, value);
+            }
+            for (name, value) in &config.attributes {
+                attribute::append_resource_attribute(out, name, value);
+            }
+        });
+        pb::write_field(&mut scope, SCOPE, |out| {
+            pb::write_bytes_field(out, SCOPE_NAME, b"litequic");
+            pb::write_bytes_field(out, SCOPE_VERSION, env!("CARGO_PKG_VERSION").as_bytes());
+        });
         Self { resource, scope }
     }
 
     /// Writes an `ExportTraceServiceRequest` with `spans`, encoded fields of `ScopeSpans`; with the prefix of gRPC if
     /// `is_grpc`.
     pub(super) fn wrap_spans(&self, spans: &[Bytes], is_grpc: bool) -> Vec<u8> {
-        let scope_spans = self.scope.len() + spans.iter().map(Bytes::len).sum::<usize>();
-        let schema = pb::field_length(SCHEMA.len());
-        let resource_spans = self.resource.len() + pb::field_length(scope_spans) + schema;
-        let message = pb::field_length(resource_spans);
-        let mut out = Vec::with_capacity(GRPC_PREFIX_BYTES + message);
-        if is_grpc {
-            out.push(0);
-            out.extend_from_slice(&u32::try_from(message).unwrap_or(u32::MAX).to_be_bytes());
+        let mut out = vec![0; if is_grpc { GRPC_PREFIX_BYTES } else { 0 }];
+        pb::write_field(&mut out, RESOURCE_SPANS, |out| {
+            out.extend_from_slice(&self.resource);
+            pb::write_field(out, SCOPE_SPANS, |out| {
+                out.extend_from_slice(&self.scope);
+                spans.iter().for_each(|spans| out.extend_from_slice(spans));
+            });
+            pb::write_bytes_field(out, SCHEMA_URL, SCHEMA.as_bytes());
+        });
+        if is_grpc
+            && let Some(([_uncompressed, length @ ..], message)) = out.split_first_chunk_mut::<GRPC_PREFIX_BYTES>()
+        {
+            *length = u32::try_from(message.len()).unwrap_or(u32::MAX).to_be_bytes();
         }
-        pb::write_field_head(&mut out, RESOURCE_SPANS, resource_spans);
-        out.extend_from_slice(&self.resource);
-        pb::write_field_head(&mut out, SCOPE_SPANS, scope_spans);
-        out.extend_from_slice(&self.scope);
-        spans.iter().for_each(|spans| out.extend_from_slice(spans));
-        pb::write_bytes_field(&mut out, SCHEMA_URL, SCHEMA.as_bytes());
         out
     }
 }
 
-/// Spans that a collector rejected in a request that succeeded (`ExportTracePartialSuccess`).
+/// `ExportTraceServiceResponse` (opentelemetry/proto, trace_service.proto).
+#[derive(Clone, PartialEq, Message)]
+struct ExportResponse {
+    #[prost(message, optional, tag = "1")]
+    partial_success: Option<ExportPartialSuccess>,
+}
+
+/// `ExportTracePartialSuccess`.
+#[derive(Clone, PartialEq, Message)]
+struct ExportPartialSuccess {
+    #[prost(int64, tag = "1")]
+    rejected_spans: i64,
+    #[prost(bytes = "vec", tag = "2")]
+    error_message: Vec<u8>,
+}
+
+/// `google.rpc.Status`, without the fields that headers of the response repeat.
+#[derive(Clone, PartialEq, Message)]
+struct RpcStatus {
+    #[prost(message, repeated, tag = "3")]
+    details: Vec<Any>,
+}
+
+/// `google.rpc.RetryInfo`.
+#[derive(Clone, PartialEq, Message)]
+struct RetryInfo {
+    #[prost(message, optional, tag = "1")]
+    retry_delay: Option<prost_types::Duration>,
+}
+
+/// Spans that a collector rejected in a request that succeeded.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct PartialSuccess {
     pub(super) rejected: u64,
     pub(super) message: String,
 }
 
-/// Reads the `partial_success` of an `ExportTraceServiceResponse`, as far as possible.
+/// Reads the `partial_success` of an `ExportTraceServiceResponse`; the default without one, or if it is invalid.
 pub(super) fn partial_success(answer: &[u8]) -> PartialSuccess {
-    let mut partial = PartialSuccess::default();
-    for (field, value) in FieldReader(answer) {
-        let (1, FieldValue::Bytes(inner)) = (field, value) else { continue };
-        for (field, value) in FieldReader(inner) {
-            match (field, value) {
-                // A negative count counts as zero.
-                (1, FieldValue::Number(count)) => partial.rejected = u64::try_from(count.cast_signed()).unwrap_or(0),
-                (2, FieldValue::Bytes(text)) => partial.message = printable_message(text),
-                _ => {}
-            }
-        }
-    }
-    partial
+    let partial = ExportResponse::decode(answer).unwrap_or_default().partial_success.unwrap_or_default();
+    // A negative count counts as zero.
+    let rejected = u64::try_from(partial.rejected_spans).unwrap_or(0);
+    PartialSuccess { rejected, message: printable_message(&partial.error_message) }
 }
 
 /// The message of a gRPC response's first frame; `None` if it is compressed or truncated.
@@ -121,18 +139,7 @@ pub(super) fn printable_message(text: &[u8]) -> String {
 
 /// Decodes the value of `grpc-message`, which is percent-encoded (gRPC over HTTP/2, Responses).
 pub(super) fn grpc_message(value: &[u8]) -> String {
-    let mut bytes = Vec::with_capacity(value.len());
-    let mut rest = value;
-    while let [first, more @ ..] = rest {
-        let escaped = more
-            .split_at_checked(2)
-            .filter(|_| *first == b'%')
-            .and_then(|(digits, more)| Some((u8::from_str_radix(str::from_utf8(digits).ok()?, 16).ok()?, more)));
-        let (byte, more) = escaped.unwrap_or((*first, more));
-        bytes.push(byte);
-        rest = more;
-    }
-    printable_message(&bytes)
+    printable_message(&percent_decode(value).collect::<Vec<u8>>())
 }
 
 /// Base64 of gRPC's binary metadata, with or without padding.
@@ -143,55 +150,22 @@ const METADATA_BASE64: GeneralPurpose = GeneralPurpose::new(
 
 /// Delay of the `google.rpc.RetryInfo` among the details of `grpc-status-details-bin`, if any.
 pub(super) fn retry_info(details: &[u8]) -> Option<Duration> {
-    let status = METADATA_BASE64.decode(details).ok()?;
-    let inner = |message: &'_ [u8], wanted: u64| -> Vec<Vec<u8>> {
-        let fields = FieldReader(message);
-        let wanted = fields.filter_map(|(field, value)| match value {
-            FieldValue::Bytes(bytes) if field == wanted => Some(bytes.to_vec()),
-            _ => None,
-        });
-        wanted.collect()
-    };
-    let is_retry_info =
-        |any: &Vec<u8>| inner(any, 1).first().is_some_and(|name| name.ends_with(b"/google.rpc.RetryInfo"));
-    // The nesting is Status.details, Any.value, RetryInfo.retry_delay, Duration.
-    let any = inner(&status, 3).into_iter().find(is_retry_info)?;
-    let info = inner(&any, 2).into_iter().next()?;
-    let delay = inner(&info, 1).into_iter().next().unwrap_or_default();
-    let mut duration = Duration::ZERO;
-    for (field, value) in FieldReader(&delay) {
-        match (field, value) {
-            (1, FieldValue::Number(seconds)) => {
-                let seconds = u64::try_from(seconds.cast_signed()).unwrap_or(0);
-                duration = duration.saturating_add(Duration::from_secs(seconds));
-            }
-            (2, FieldValue::Number(nanoseconds)) => {
-                duration = duration.saturating_add(Duration::from_nanos(nanoseconds.min(999_999_999)));
-            }
-            _ => {}
-        }
-    }
-    Some(duration)
+    let status = RpcStatus::decode(&*METADATA_BASE64.decode(details).ok()?).ok()?;
+    let info = status.details.iter().find(|any| any.type_url.ends_with("/google.rpc.RetryInfo"))?;
+    let delay = RetryInfo::decode(&*info.value).ok()?.retry_delay.unwrap_or_default();
+    // A negative delay is none.
+    Some(Duration::try_from(delay).unwrap_or_default())
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum GrpcStatus {
-    Ok,
-    /// The call may be repeated.
-    Retryable,
-    Failed,
-}
-
-/// Outcome for the code `code` of `grpc-status`. `has_retry_info` decides about RESOURCE_EXHAUSTED (OTLP/gRPC,
-/// Failures).
-pub(super) const fn grpc_status(code: u32, has_retry_info: bool) -> GrpcStatus {
+/// Whether a call with the code `code` of `grpc-status` may be repeated. `has_retry_info` decides about
+/// RESOURCE_EXHAUSTED (OTLP/gRPC, Failures).
+pub(super) const fn is_retryable_code(code: u32, has_retry_info: bool) -> bool {
     match code {
-        0 => GrpcStatus::Ok,
         // CANCELLED, DEADLINE_EXCEEDED, ABORTED, OUT_OF_RANGE, UNAVAILABLE, DATA_LOSS
-        1 | 4 | 10 | 11 | 14 | 15 => GrpcStatus::Retryable,
+        1 | 4 | 10 | 11 | 14 | 15 => true,
         // RESOURCE_EXHAUSTED
-        8 if has_retry_info => GrpcStatus::Retryable,
-        _ => GrpcStatus::Failed,
+        8 => has_retry_info,
+        _ => false,
     }
 }
 
@@ -200,19 +174,11 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn retry_details(seconds: u64, nanoseconds: u64) -> Vec<u8> {
-        let (mut delay, mut info, mut any, mut status) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        pb::write_number_field(&mut delay, 1, seconds);
-        pb::write_number_field(&mut delay, 2, nanoseconds);
-        pb::write_bytes_field(&mut info, 1, &delay);
-        pb::write_bytes_field(&mut any, 1, b"type.googleapis.com/google.rpc.RetryInfo");
-        pb::write_bytes_field(&mut any, 2, &info);
-        pb::write_number_field(&mut status, 1, 8);
-        let mut other = Vec::new();
-        pb::write_bytes_field(&mut other, 1, b"type.googleapis.com/google.rpc.ErrorInfo");
-        pb::write_bytes_field(&mut status, 3, &other);
-        pb::write_bytes_field(&mut status, 3, &any);
-        METADATA_BASE64.encode(status).into_bytes()
+    fn retry_details(seconds: i64, nanos: i32) -> Vec<u8> {
+        let any = |name: &str, value| Any { type_url: format!("type.googleapis.com/google.rpc.{name}"), value };
+        let info = RetryInfo { retry_delay: Some(prost_types::Duration { seconds, nanos }) };
+        let details = vec![any("ErrorInfo", Vec::new()), any("RetryInfo", info.encode_to_vec())];
+        METADATA_BASE64.encode(RpcStatus { details }.encode_to_vec()).into_bytes()
     }
 
     #[test]
@@ -221,15 +187,16 @@ mod tests {
         assert_eq!(retry_info(b"CAg"), None, "a status without details");
         assert_eq!(retry_info(b"CAg="), None, "the same with padding");
         assert_eq!(retry_info(b"\xff"), None);
-        assert!(retry_info(&retry_details(u64::MAX >> 1, u64::MAX)).is_some());
+        assert!(retry_info(&retry_details(i64::MAX, i32::MAX)).is_some());
+        assert_eq!(retry_info(&retry_details(-1, i32::MIN)), Some(Duration::ZERO));
     }
 
     #[test]
     fn codes_that_may_be_repeated_are_those_of_the_specification() {
-        let retryable: Vec<u32> = (0..32).filter(|code| grpc_status(*code, false) == GrpcStatus::Retryable).collect();
+        let retryable: Vec<u32> = (0..32).filter(|code| is_retryable_code(*code, false)).collect();
         assert_eq!(retryable, [1, 4, 10, 11, 14, 15]);
-        assert_eq!((grpc_status(8, true), grpc_status(8, false)), (GrpcStatus::Retryable, GrpcStatus::Failed));
-        assert_eq!(grpc_status(0, false), GrpcStatus::Ok);
+        assert_eq!((is_retryable_code(8, true), is_retryable_code(8, false)), (true, false));
+        assert!(!is_retryable_code(0, true));
     }
 
     #[test]
@@ -241,10 +208,8 @@ mod tests {
 
     #[test]
     fn a_truncated_partial_success_is_read_as_far_as_possible() {
-        let (mut inner, mut answer) = (Vec::new(), Vec::new());
-        pb::write_number_field(&mut inner, 1, 7);
-        pb::write_bytes_field(&mut inner, 2, b"too old");
-        pb::write_bytes_field(&mut answer, 1, &inner);
+        let partial = ExportPartialSuccess { rejected_spans: 7, error_message: b"too old".into() };
+        let answer = ExportResponse { partial_success: Some(partial) }.encode_to_vec();
         let expected = PartialSuccess { rejected: 7, message: "too old".into() };
         assert_eq!(partial_success(&answer), expected);
         assert_eq!(partial_success(&answer[..4]), PartialSuccess::default());

@@ -2,13 +2,14 @@
 //! semantic conventions for HTTP. Pure.
 
 use super::{
-    attribute::{AROUND, AttributeKey, append_boolean, append_number, append_text, append_text_parts, key},
+    attribute::{append_boolean, append_number, append_text},
     protobuf as pb,
 };
 use litequic_exchange::{
     AttemptSpan, ClientTls, Protocol, RecordedFacts, RequestEnd, RequestText, RequestTrace, SpanId, TraceFlags,
     write_address,
 };
+use prost::encoding::{fixed32, fixed64, uint64};
 use std::{
     borrow::Cow,
     fmt::Write as _,
@@ -54,17 +55,12 @@ pub(super) struct EndedRequest<'a> {
     pub(super) took: Duration,
 }
 
-/// Appends the spans of `request` to `out`, as fields of `ScopeSpans`, and returns their number. `scratch` is memory
-/// for one span.
-pub(super) fn write_spans(out: &mut Vec<u8>, scratch: &mut Vec<u8>, request: EndedRequest<'_>) -> u32 {
-    scratch.clear();
-    write_server_span(scratch, request);
-    pb::write_bytes_field(out, SPANS, scratch);
+/// Appends the spans of `request` to `out`, as fields of `ScopeSpans`, and returns their number.
+pub(super) fn write_spans(out: &mut Vec<u8>, request: EndedRequest<'_>) -> u32 {
+    pb::write_field(out, SPANS, |out| write_server_span(out, request));
     let mut count = 1;
     for attempt in &request.trace.attempts {
-        scratch.clear();
-        write_client_span(scratch, request, attempt);
-        pb::write_bytes_field(out, SPANS, scratch);
+        pb::write_field(out, SPANS, |out| write_client_span(out, request, attempt));
         count += 1;
     }
     count
@@ -97,33 +93,28 @@ struct SpanHead<'a> {
 
 impl SpanHead<'_> {
     fn write_span_head(&self, out: &mut Vec<u8>) {
-        pb::write_array_field(out, TRACE_ID, self.trace.trace_id.bytes());
-        pb::write_array_field(out, SPAN_ID, self.span_id.bytes());
+        pb::write_bytes_field(out, TRACE_ID, self.trace.trace_id.bytes());
+        pb::write_bytes_field(out, SPAN_ID, self.span_id.bytes());
         if let Some(parent_id) = self.parent_id {
-            pb::write_array_field(out, PARENT_ID, parent_id.bytes());
+            pb::write_bytes_field(out, PARENT_ID, parent_id.bytes());
         }
-        pb::write_joined_field(out, NAME, self.name);
-        pb::write_number_field(out, KIND, self.kind);
-        pb::write_fixed64_field(out, START, self.start);
-        pb::write_fixed64_field(out, END, self.end.max(self.start));
-        pb::write_fixed32_field(
-            out,
-            FLAGS,
-            span_flags(self.trace.flags, self.kind == SERVER && self.trace.is_continued()),
-        );
+        pb::write_field(out, NAME, |out| self.name.iter().for_each(|part| out.extend_from_slice(part)));
+        uint64::encode(KIND, &self.kind, out);
+        fixed64::encode(START, &self.start, out);
+        fixed64::encode(END, &self.end.max(self.start), out);
+        let is_remote = self.kind == SERVER && self.trace.is_continued();
+        fixed32::encode(FLAGS, &span_flags(self.trace.flags, is_remote), out);
     }
 }
 
 /// Writes the attributes of a request's method, and returns the method for the span's name.
 fn write_method(out: &mut Vec<u8>, method: &[u8]) -> &'static [u8] {
     if let Some(known) = METHODS.into_iter().find(|known| *known == method) {
-        append_text(out, key!("http.request.method"), known);
+        append_text(out, "http.request.method", known);
         return known;
     }
-    append_text(out, key!("http.request.method"), b"_OTHER");
-    if !method.is_empty() {
-        append_text(out, key!("http.request.method_original"), &printable_value(method));
-    }
+    append_text(out, "http.request.method", b"_OTHER");
+    append_text(out, "http.request.method_original", &printable_value(method));
     b"HTTP"
 }
 
@@ -140,7 +131,7 @@ fn write_server_span(out: &mut Vec<u8>, EndedRequest { facts, trace, took }: End
     let method = write_method(out, facts.request_text(RequestText::Method));
     let name: &[&[u8]] = match facts.http_route.as_deref().map(cut_text) {
         Some(route) => {
-            append_text(out, key!("http.route"), route);
+            append_text(out, "http.route", route);
             &[method, b" ", route]
         }
         None => &[method],
@@ -152,65 +143,57 @@ fn write_server_span(out: &mut Vec<u8>, EndedRequest { facts, trace, took }: End
 
     let client = &facts.client;
     let is_plain = client.identity.tls == ClientTls::Plain;
-    append_text(out, key!("url.scheme"), if is_plain { b"http" } else { b"https" });
+    append_text(out, "url.scheme", if is_plain { b"http" } else { b"https" });
     let path = without_query(facts.request_text(RequestText::Path));
-    if !path.is_empty() {
-        append_text(out, key!("url.path"), &printable_value(path));
-    }
+    append_text(out, "url.path", &printable_value(path));
     let (host, port) = split_authority(facts.request_text(RequestText::Host));
     if !host.is_empty() {
-        append_text(out, key!("server.address"), &printable_value(host));
-        append_number(out, key!("server.port"), port.unwrap_or(if is_plain { 80 } else { 443 }).into());
+        append_text(out, "server.address", &printable_value(host));
+        append_number(out, "server.port", port.unwrap_or(if is_plain { 80 } else { 443 }).into());
     }
     let peer = client.address;
     let mut address = String::with_capacity(MAX_ADDRESS_LENGTH);
     write_address(&mut address, peer.ip());
-    append_text(out, key!("network.peer.address"), address.as_bytes());
+    append_text(out, "network.peer.address", address.as_bytes());
     if let Some(behind) = facts.proxied_client {
         address.clear();
         write_address(&mut address, behind);
     }
-    append_text(out, key!("client.address"), address.as_bytes());
-    append_number(out, key!("network.peer.port"), peer.port().into());
+    append_text(out, "client.address", address.as_bytes());
+    append_number(out, "network.peer.port", peer.port().into());
     let (version, transport) = match client.protocol {
         Protocol::Http1 if facts.is_http_10 => ("1.0", "tcp"),
         Protocol::Http1 => ("1.1", "tcp"),
         Protocol::Http2 => ("2", "tcp"),
         Protocol::Http3 => ("3", "quic"),
     };
-    append_text(out, key!("network.protocol.version"), version.as_bytes());
-    append_text(out, key!("network.transport"), transport.as_bytes());
-    if !facts.request_text(RequestText::UserAgent).is_empty() {
-        append_text(out, key!("user_agent.original"), &printable_value(facts.request_text(RequestText::UserAgent)));
-    }
-    if let Some(route) = &facts.route {
-        append_text(out, key!("litequic.route"), cut_text(route));
-    }
-    if !facts.request_text(RequestText::RequestId).is_empty() {
-        append_text(out, key!("litequic.request_id"), &printable_value(facts.request_text(RequestText::RequestId)));
-    }
+    append_text(out, "network.protocol.version", version.as_bytes());
+    append_text(out, "network.transport", transport.as_bytes());
+    append_text(out, "user_agent.original", &printable_value(facts.request_text(RequestText::UserAgent)));
+    append_text(out, "litequic.route", cut_text(facts.route.as_deref().unwrap_or_default()));
+    append_text(out, "litequic.request_id", &printable_value(facts.request_text(RequestText::RequestId)));
     if let Some(status) = facts.status {
-        append_number(out, key!("http.response.status_code"), status.as_u16().into());
-        append_number(out, key!("http.response.body.size"), facts.sent);
+        append_number(out, "http.response.status_code", status.as_u16().into());
+        append_number(out, "http.response.body.size", facts.sent);
     }
     if let Some(status) = facts.grpc_status {
-        append_number(out, key!("rpc.grpc.status_code"), status.into());
+        append_number(out, "rpc.grpc.status_code", status.into());
     }
     let server_error = facts.status.filter(|status| status.is_server_error());
     if let Some(error) = facts.error {
-        append_text(out, key!("error.type"), error.as_bytes());
+        append_text(out, "error.type", error.as_bytes());
     } else if let Some(status) = server_error {
-        append_text(out, key!("error.type"), status.as_str().as_bytes());
+        append_text(out, "error.type", status.as_str().as_bytes());
     } else if is_cut_off(facts) {
-        append_text(out, key!("error.type"), facts.end.as_word().as_bytes());
+        append_text(out, "error.type", facts.end.as_word().as_bytes());
     }
-    append_text(out, key!("litequic.end"), facts.end.as_word().as_bytes());
+    append_text(out, "litequic.end", facts.end.as_word().as_bytes());
     if let Some(link) = trace.link {
-        let mut written = Vec::with_capacity(40);
-        pb::write_array_field(&mut written, TRACE_ID, link.trace_id.bytes());
-        pb::write_array_field(&mut written, SPAN_ID, link.parent_id.bytes());
-        pb::write_fixed32_field(&mut written, LINK_FLAGS, span_flags(link.flags, true));
-        pb::write_bytes_field(out, LINKS, &written);
+        pb::write_field(out, LINKS, |out| {
+            pb::write_bytes_field(out, TRACE_ID, link.trace_id.bytes());
+            pb::write_bytes_field(out, SPAN_ID, link.parent_id.bytes());
+            fixed32::encode(LINK_FLAGS, &span_flags(link.flags, true), out);
+        });
     }
     if server_error.is_some() || is_cut_off(facts) {
         pb::write_bytes_field(out, STATUS, ERROR);
@@ -232,41 +215,37 @@ fn write_client_span(out: &mut Vec<u8>, request: EndedRequest<'_>, attempt: &Att
     head.write_span_head(out);
 
     match attempt.server.strip_prefix("unix:") {
-        Some(path) => append_text(out, key!("server.address"), cut_text(path)),
+        Some(path) => append_text(out, "server.address", cut_text(path)),
         None => {
             let (is_https, host) = match attempt.server.strip_prefix("https://") {
                 Some(host) => (true, host),
                 None => (false, attempt.server.strip_prefix("http://").unwrap_or(&attempt.server)),
             };
             let (host, port) = split_authority(host.as_bytes());
-            append_text(out, key!("server.address"), &printable_value(host));
-            append_number(out, key!("server.port"), port.unwrap_or(if is_https { 443 } else { 80 }).into());
+            append_text(out, "server.address", &printable_value(host));
+            append_number(out, "server.port", port.unwrap_or(if is_https { 443 } else { 80 }).into());
         }
     }
     // Without a connection, nothing was sent.
     if !attempt.target.is_empty() {
         let server = if attempt.server.starts_with("unix:") { "http://localhost" } else { &*attempt.server };
-        let path = without_query(attempt.target.as_bytes());
-        if server.len() + path.len() <= MAX_VALUE && path.is_ascii() {
-            append_text_parts(out, key!("url.full"), &[server.as_bytes(), path]);
-        } else {
-            append_text(out, key!("url.full"), &printable_value(&[server.as_bytes(), path].concat()));
-        }
-        append_text(out, key!("network.protocol.version"), b"1.1");
-        append_boolean(out, key!("litequic.connection.reused"), attempt.is_reused);
+        let url = [server.as_bytes(), without_query(attempt.target.as_bytes())].concat();
+        append_text(out, "url.full", &printable_value(&url));
+        append_text(out, "network.protocol.version", b"1.1");
+        append_boolean(out, "litequic.connection.reused", attempt.is_reused);
     }
-    append_text(out, key!("litequic.origin"), cut_text(&attempt.origin));
+    append_text(out, "litequic.origin", cut_text(&attempt.origin));
     if attempt.earlier > 0 {
-        append_number(out, key!("http.request.resend_count"), attempt.earlier.into());
+        append_number(out, "http.request.resend_count", attempt.earlier.into());
     }
     if let Some(status) = attempt.status {
-        append_number(out, key!("http.response.status_code"), status.as_u16().into());
+        append_number(out, "http.response.status_code", status.as_u16().into());
     }
     let failed = attempt.status.filter(|status| status.is_client_error() || status.is_server_error());
     if let Some(error) = attempt.error {
-        append_text(out, key!("error.type"), error.as_bytes());
+        append_text(out, "error.type", error.as_bytes());
     } else if let Some(status) = failed {
-        append_text(out, key!("error.type"), status.as_str().as_bytes());
+        append_text(out, "error.type", status.as_str().as_bytes());
     }
     if attempt.error.is_some() || failed.is_some() {
         pb::write_bytes_field(out, STATUS, ERROR);

@@ -46,7 +46,7 @@ impl WorkerSpans {
     /// Makes the tracer and its flusher, on the worker's thread.
     pub fn into_tracer(self) -> (impl Tracer + 'static, SpanFlusher) {
         let Self { now, queue, metrics } = self;
-        let recorder = SpanRecorder { now: Cache::new(now), queue, metrics, unsent: None, scratch: Vec::new() };
+        let recorder = SpanRecorder { now: Cache::new(now), queue, metrics, unsent: None };
         let recorder = Rc::new(RefCell::new(recorder));
         (WorkerTracer(Rc::clone(&recorder)), SpanFlusher(recorder))
     }
@@ -57,8 +57,6 @@ struct SpanRecorder {
     queue: SpanQueue,
     metrics: Arc<SpanMetrics>,
     unsent: Option<UnsentSpans>,
-    /// Memory in which a span is written.
-    scratch: Vec<u8>,
 }
 
 /// Unsent spans under one setting.
@@ -115,8 +113,8 @@ impl SpanRecorder {
         if self.follow_trace_setting().is_none() {
             return;
         }
-        let Self { unsent: Some(unsent), queue, metrics, scratch, .. } = self else { return };
-        unsent.append_request(EndedRequest { facts, trace, took }, scratch, queue, metrics);
+        let Self { unsent: Some(unsent), queue, metrics, .. } = self else { return };
+        unsent.append_request(EndedRequest { facts, trace, took }, queue, metrics);
     }
 
     fn send_unsent(&mut self) {
@@ -135,16 +133,10 @@ impl Drop for SpanRecorder {
 }
 
 impl UnsentSpans {
-    fn append_request(
-        &mut self,
-        request: EndedRequest<'_>,
-        scratch: &mut Vec<u8>,
-        queue: &SpanQueue,
-        metrics: &SpanMetrics,
-    ) {
+    fn append_request(&mut self, request: EndedRequest<'_>, queue: &SpanQueue, metrics: &SpanMetrics) {
         let EndedRequest { facts, trace, took } = request;
         let before = self.spans.len();
-        let count = span::write_spans(&mut self.spans, scratch, request);
+        let count = span::write_spans(&mut self.spans, request);
         // The request's own span was counted when the request began.
         if count > 1 {
             self.rate.take_tokens(count.saturating_sub(1), Instant::now());

@@ -15,37 +15,13 @@ pub(super) fn index_page() -> String {
     include_str!("page.html").replace("<!-- images -->", &images)
 }
 
-/// Image of tiles, different for every number.
+/// Image number `number`: a disc of its colour.
 pub(super) fn image_svg(number: u32) -> String {
-    const TILES: u32 = 6;
-    const SIDE: u32 = 16;
     let hue = number.wrapping_mul(47) % 360;
-    let mut svg = format!(
-        r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {0} {0}" shape-rendering="crispEdges">
-<rect width="{0}" height="{0}" fill="hsl({hue} 45% 32%)"/>"#,
-        TILES * SIDE
-    );
-    // Knuth's multiplicative hash: the bits look random and are the same on every machine.
-    let mut bits = number.wrapping_add(1).wrapping_mul(2_654_435_761);
-    for y in 0..TILES {
-        for x in 0..TILES / 2 {
-            bits = bits.rotate_left(5).wrapping_mul(2_654_435_761).wrapping_add(y);
-            if bits & 0x100 == 0 {
-                continue;
-            }
-            let light = 50 + bits % 30;
-            for x in [x, TILES - 1 - x] {
-                let _ = write!(
-                    svg,
-                    r#"<rect x="{}" y="{}" width="{SIDE}" height="{SIDE}" fill="hsl({hue} 65% {light}%)"/>"#,
-                    x * SIDE,
-                    y * SIDE
-                );
-            }
-        }
-    }
-    svg.push_str("</svg>");
-    svg
+    format!(
+        r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 96 96">
+<rect width="96" height="96" fill="hsl({hue} 45% 32%)"/><circle cx="48" cy="48" r="32" fill="hsl({hue} 65% 60%)"/></svg>"#
+    )
 }
 
 #[cfg(test)]

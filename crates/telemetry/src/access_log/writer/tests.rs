@@ -26,7 +26,7 @@ fn a_line_has_this_format() {
         line.write_text("path", b"/a b");
         line.write_text("origin", b"app");
         line.write_text("error", b"");
-        line.write_number("status", 200);
+        line.write_number("status", 200_u64);
         line.write_seconds("duration", Duration::from_micros(1_000_070));
     };
     let json = "{\"time\":\"2023-11-14T22:13:20.123Z\",\"client\":\"192.0.2.1\",\"path\":\"/a b\",\"origin\":\"app\",\
@@ -54,7 +54,7 @@ fn no_value_forges_a_line_or_another_value() {
         for style in [AccessFormat::Json, AccessFormat::Logfmt] {
             let line = written(style, |line| {
                 line.write_text("path", value);
-                line.write_number("bytes", 7);
+                line.write_number("bytes", 7_u64);
             });
             assert!(line.ends_with('\n') && line.len() < 3 * MAX_VALUE);
             let body = line.trim_end_matches('\n');
@@ -84,8 +84,8 @@ fn lines_beyond_the_queue_are_dropped_and_counted() {
     let two = 2 * "{\"status\":200}\n".len();
     let (mut lines, waiting, metrics) = unwritten(AccessFormat::Json, two);
     for _ in 0..3 {
-        lines.append_line(|line| line.write_number("status", 200));
-        lines.append_line(|line| line.write_number("status", 200));
+        lines.append_line(|line| line.write_number("status", 200_u64));
+        lines.append_line(|line| line.write_number("status", 200_u64));
         lines.send_lines();
     }
     assert_eq!((metrics.queued.get(), metrics.dropped.get()), (2, 4));
@@ -110,7 +110,7 @@ async fn all_lines_reach_the_file_even_across_a_rotation() {
     let control = Arc::<WriterMetrics>::default();
     let log = AccessLogWriter::start_writer(LogTarget::File(path.clone()), Arc::clone(&control)).await.unwrap();
     let mut lines = LineBuffer::new(AccessFormat::Logfmt, log.sender.clone(), Arc::default());
-    lines.append_line(|line| line.write_number("n", 1));
+    lines.append_line(|line| line.write_number("n", 1_u64));
     lines.send_lines();
     while !std::fs::read_to_string(&path).unwrap().ends_with("n=1\n") {
         tokio::task::yield_now().await;
@@ -118,7 +118,7 @@ async fn all_lines_reach_the_file_even_across_a_rotation() {
     let rotated = folder.path().join("access.log.1");
     std::fs::rename(&path, &rotated).unwrap();
     log.sender.request_reopen();
-    lines.append_line(|line| line.write_number("n", 2));
+    lines.append_line(|line| line.write_number("n", 2_u64));
     drop(lines);
     log.sender.end_queue();
     wait_for_writer_end(log.ended).await;
@@ -133,7 +133,7 @@ async fn lines_that_cannot_be_written_are_counted() {
     // Every write to `/dev/full` fails for want of space (full(4)).
     let log = AccessLogWriter::start_writer(LogTarget::File("/dev/full".into()), Arc::clone(&control)).await.unwrap();
     let mut lines = LineBuffer::new(AccessFormat::Json, log.sender.clone(), Arc::default());
-    lines.append_line(|line| line.write_number("n", 1));
+    lines.append_line(|line| line.write_number("n", 1_u64));
     drop(lines);
     log.sender.end_queue();
     wait_for_writer_end(log.ended).await;

@@ -264,7 +264,6 @@ impl Http2Connection {
                 if !socket.is_tls_socket() && read.is_ready() {
                     self.metrics.syscalls_origin_read.increment();
                 }
-                socket.count_syscalls(&self.metrics);
                 drop(socket);
                 ready!(read)?;
                 self.metrics.wake.note_cause(WakeCause::Origin);
@@ -305,9 +304,7 @@ impl Http2Connection {
         let mut state = self.state.borrow_mut();
         for _ in 0..MAX_CALLS {
             if state.output_length() == 0 {
-                let flushed = Pin::new(&mut *socket).poll_flush(cx);
-                socket.count_syscalls(&self.metrics);
-                return flushed;
+                return Pin::new(&mut *socket).poll_flush(cx);
             }
             let mut parts = [IoSlice::new(&[]); MAX_PARTS];
             let count = state.fill_output(&mut parts);
@@ -315,7 +312,6 @@ impl Http2Connection {
             if !socket.is_tls_socket() && written.is_ready() {
                 self.metrics.syscalls_origin_write.increment();
             }
-            socket.count_syscalls(&self.metrics);
             match ready!(written)? {
                 0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
                 written => state.on_output_written(written),

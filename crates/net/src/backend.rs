@@ -2,7 +2,7 @@
 
 use super::{
     epoll,
-    feature::{self, FeatureRequest, Features},
+    feature::{self, Features},
     socket_sender::SocketSender,
     sys::{Ring, SendBatch, UringError, UringErrorKind, max_completions},
     uring,
@@ -73,8 +73,7 @@ impl OpenSocket {
     /// The socket cannot be registered, or has no address.
     pub fn new(socket: UdpSocket, options: SocketOptions, metrics: Arc<SocketMetrics>) -> io::Result<Self> {
         let local = socket.local_addr()?;
-        let features =
-            feature::enable_features(&socket, local, FeatureRequest { gso: options.gso, gro: options.gro }, &metrics);
+        let features = feature::enable_features(&socket, local, options, &metrics);
         if options.backend == Backend::IoUring {
             match Self::open_io_uring(&socket, local, features, options, &metrics) {
                 Ok(open) => return open,

@@ -140,7 +140,7 @@ fn a_dropped_receive_leaves_the_ring_to_sends() {
 
 #[test]
 fn errors_of_io_uring_are_counted_by_kind() {
-    let kind = |errno| UringError::Setup(io::Error::from_raw_os_error(errno)).kind();
+    let kind = |errno| UringError::Step("io_uring_setup", io::Error::from_raw_os_error(errno)).kind();
     assert_eq!([libc::EPERM, libc::EACCES].map(kind), [UringErrorKind::Forbidden; 2]);
     assert_eq!([libc::ENOSYS, libc::EINVAL].map(kind), [UringErrorKind::Missing; 2]);
     assert_eq!([libc::ENOMEM, libc::EMFILE].map(kind), [UringErrorKind::Memory; 2]);

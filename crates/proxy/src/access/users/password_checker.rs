@@ -53,11 +53,7 @@ pub(crate) enum PasswordCheck {
 #[derive(Default)]
 pub(crate) struct PasswordChecker(OnceLock<Arc<CheckerState>>);
 
-impl std::fmt::Debug for PasswordChecker {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("PasswordChecker").field(&self.0.get().is_some()).finish()
-    }
-}
+litequic_base::partial_debug!(PasswordChecker);
 
 struct CheckerState {
     queue: Mutex<VerificationQueue>,
@@ -141,7 +137,7 @@ impl CheckerState {
                 others: FairPool::new(MAX_THREADS),
             }),
             key: TagKey::new_random(),
-            remembered: Mutex::new(PasswordCache::new()),
+            remembered: Mutex::default(),
             by_source: RateLimiter::new(SOURCE_LIMIT, now),
             by_name: RateLimiter::new(NAME_LIMIT, now),
         }

@@ -17,9 +17,10 @@ use std::{
 };
 use tokio::{
     sync::{Notify, watch},
-    task::{AbortHandle, spawn_local},
+    task::spawn_local,
     time::Instant,
 };
+use tokio_util::task::AbortOnDropHandle;
 
 /// Bytes of request bodies that a connection's window must allow before another body is sent on it: a handler that does
 /// not read its body may hold the rest of the window.
@@ -41,14 +42,8 @@ pub(super) struct Http2Pool {
 /// A connection, and the task that reads and writes for it. Dropping it closes the connection.
 #[derive(Debug)]
 struct Http2Entry {
+    _task: AbortOnDropHandle<()>,
     connection: Rc<Http2Connection>,
-    task: AbortHandle,
-}
-
-impl Drop for Http2Entry {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
 }
 
 #[derive(Debug)]
@@ -238,8 +233,8 @@ impl ServerPool {
             connection.retire();
         }
         let driven = drive_connection(Rc::downgrade(&connection), Rc::downgrade(self), self.origin.idle_timeout);
-        let task = spawn_local(driven).abort_handle();
-        http2.entries.borrow_mut().push(Http2Entry { connection, task });
+        let task = AbortOnDropHandle::new(spawn_local(driven));
+        http2.entries.borrow_mut().push(Http2Entry { _task: task, connection });
         Ok(())
     }
 }

@@ -4,6 +4,7 @@ use super::slots::TunnelSlot;
 use crate::{connection::OriginConnection, metrics::ProxyMetrics};
 use bytes::{Buf, Bytes};
 use litequic_exchange::{TunnelExpiry, TunnelStream};
+use litequic_telemetry::GaugeGuard;
 use std::{
     io::{self, IoSlice},
     pin::Pin,
@@ -20,7 +21,7 @@ pub(crate) struct TunnelSide {
     ahead: Bytes,
     read_ended: bool,
     write_ended: bool,
-    metrics: Arc<ProxyMetrics>,
+    _open: GaugeGuard<ProxyMetrics>,
     slot: TunnelSlot,
 }
 
@@ -32,9 +33,8 @@ impl TunnelSide {
         metrics: &Arc<ProxyMetrics>,
     ) -> Self {
         metrics.tunnels.increment();
-        metrics.tunnels_open.increment();
-        let metrics = Arc::clone(metrics);
-        Self { connection, ahead, read_ended: false, write_ended: false, metrics, slot }
+        let open = GaugeGuard::new(metrics, |metrics| &metrics.tunnels_open);
+        Self { connection, ahead, read_ended: false, write_ended: false, _open: open, slot }
     }
 }
 
@@ -46,7 +46,6 @@ impl TunnelStream for TunnelSide {
 
 impl Drop for TunnelSide {
     fn drop(&mut self) {
-        self.metrics.tunnels_open.decrement();
         if !(self.read_ended && self.write_ended) {
             self.connection.reset_on_drop();
         }

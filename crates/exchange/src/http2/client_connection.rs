@@ -470,12 +470,18 @@ impl ClientConnection {
                     }
                     at = at.saturating_add(missing);
                     let filled = filled.saturating_add(missing);
-                    self.frame = if filled < FRAME_HEADER_LEN {
-                        FrameState::Header(bytes, filled)
+                    if filled < FRAME_HEADER_LEN {
+                        self.frame = FrameState::Header(bytes, filled);
+                        break;
+                    }
+                    let header = Http2FrameHeader::parse_frame_header(&bytes);
+                    let begun = self.begin_frame(header, &bytes)?;
+                    if header.length == 0 {
+                        // No byte is to come.
+                        self.on_frame(header, &[])?;
                     } else {
-                        self.begin_frame(Http2FrameHeader::parse_frame_header(&bytes), &bytes)?
-                    };
-                    self.skip_empty_payload()?;
+                        self.frame = begun;
+                    }
                 }
                 FrameState::Payload(header, mut payload) => {
                     let length = header.length as usize;
@@ -506,24 +512,6 @@ impl ClientConnection {
             }
         }
         Ok(())
-    }
-
-    /// Handles a frame without a payload, for which no byte is to come.
-    fn skip_empty_payload(&mut self) -> Result<(), ConnectionFault> {
-        match &self.frame {
-            FrameState::Payload(header, _) if header.length == 0 => {
-                let header = *header;
-                self.frame = FrameState::default();
-                self.on_frame(header, &[])
-            }
-            FrameState::Data(header, 0) => {
-                let header = *header;
-                self.frame = FrameState::default();
-                self.count_stalled_frame()?;
-                self.on_content(header.stream, &[], &[], header.flags & flag::END_STREAM != 0)
-            }
-            _ => Ok(()),
-        }
     }
 
     /// Checks a frame's header (RFC 9113 §4.1).

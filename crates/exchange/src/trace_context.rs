@@ -21,7 +21,7 @@ pub fn write_hex(bytes: &[u8], out: &mut [u8]) {
 macro_rules! id {
     ($(#[$meta:meta])* $name:ident, $length:literal, $bits:ty) => {
         $(#[$meta])*
-        #[derive(Clone, Copy, PartialEq, Eq, Hash)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub struct $name([u8; $length]);
 
         impl $name {
@@ -58,12 +58,6 @@ macro_rules! id {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 // Digits are ASCII.
                 f.write_str(str::from_utf8(&self.digits()).unwrap_or_default())
-            }
-        }
-
-        impl fmt::Debug for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                fmt::Display::fmt(self, f)
             }
         }
     };

@@ -17,4 +17,4 @@ pub(super) use mmsg::{GRO_MESSAGE_LEN, KernelMessage, PLAIN_MESSAGE_LEN, Receive
 pub(super) use readiness::register_interest;
 pub(super) use reuseport::attach_reuseport_cbpf;
 pub(super) use tcp::tcp_info;
-pub(super) use uring::{MultishotReceive, Ring, UringError, UringErrorKind, max_completions};
+pub(super) use uring::{MultishotReceive, Ring, UringError, max_completions};

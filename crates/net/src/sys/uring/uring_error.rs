@@ -16,35 +16,9 @@ pub(crate) enum UringError {
     Loopback(&'static str),
 }
 
-/// Kinds of [`UringError`], by which metrics count.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum UringErrorKind {
-    /// io_uring is forbidden: by seccomp, a security module or `kernel.io_uring_disabled`.
-    Forbidden,
-    /// The kernel is too old.
-    Missing,
-    /// Memory or file descriptors are short.
-    Memory,
-    /// io_uring does not work as documented.
-    Broken,
-}
-
 impl UringError {
     /// Converts the system's error of `step`.
     pub(crate) fn in_step(step: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |error| Self::Step(step, error)
-    }
-
-    pub(crate) fn kind(&self) -> UringErrorKind {
-        match self {
-            Self::Missing(_) => UringErrorKind::Missing,
-            Self::Loopback(_) => UringErrorKind::Broken,
-            Self::Step(_, error) => match error.raw_os_error() {
-                Some(libc::EPERM | libc::EACCES) => UringErrorKind::Forbidden,
-                Some(libc::ENOSYS | libc::EINVAL | libc::EOPNOTSUPP) => UringErrorKind::Missing,
-                Some(libc::ENOMEM | libc::EMFILE | libc::ENFILE) => UringErrorKind::Memory,
-                _ => UringErrorKind::Broken,
-            },
-        }
     }
 }

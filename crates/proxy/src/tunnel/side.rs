@@ -3,7 +3,6 @@
 use super::slots::TunnelSlot;
 use crate::{connection::OriginConnection, metrics::ProxyMetrics};
 use bytes::{Buf, Bytes};
-use litequic_exchange::{TunnelExpiry, TunnelStream};
 use litequic_telemetry::GaugeGuard;
 use std::{
     io::{self, IoSlice},
@@ -22,7 +21,7 @@ pub(crate) struct TunnelSide {
     read_ended: bool,
     write_ended: bool,
     _open: GaugeGuard<ProxyMetrics>,
-    slot: TunnelSlot,
+    _slot: TunnelSlot,
 }
 
 impl TunnelSide {
@@ -34,13 +33,7 @@ impl TunnelSide {
     ) -> Self {
         metrics.tunnels.increment();
         let open = GaugeGuard::new(metrics, |metrics| &metrics.tunnels_open);
-        Self { connection, ahead, read_ended: false, write_ended: false, _open: open, slot }
-    }
-}
-
-impl TunnelStream for TunnelSide {
-    fn on_tunnel_opened(&self, quiet: &Rc<TunnelExpiry>) {
-        self.slot.set_quiet(quiet);
+        Self { connection, ahead, read_ended: false, write_ended: false, _open: open, _slot: slot }
     }
 }
 

@@ -54,7 +54,7 @@ thread_local! {
 /// An HTTP/2 connection to a server. Dropping it closes it.
 #[derive(Debug)]
 pub(crate) struct Http2Connection {
-    pub(super) state: RefCell<ClientConnection>,
+    pub(crate) state: RefCell<ClientConnection>,
     socket: RefCell<OriginSocket>,
     /// Task that reads and writes, once it has run.
     driver: RefCell<Option<Waker>>,
@@ -144,21 +144,6 @@ impl Http2Connection {
     /// Whether another request may be sent.
     pub(crate) fn accepts_requests(&self) -> bool {
         !self.is_retired.get() && self.state.borrow().accepts_streams()
-    }
-
-    /// Number of requests in flight.
-    pub(crate) fn open_streams(&self) -> u32 {
-        self.state.borrow().open_streams
-    }
-
-    /// Most requests at a time that the server allows.
-    pub(crate) fn max_streams(&self) -> u32 {
-        self.state.borrow().peer_stream_limit()
-    }
-
-    /// Bytes of request bodies that the server accepts at this moment.
-    pub(crate) fn send_window(&self) -> i64 {
-        self.state.borrow().send_window
     }
 
     /// Time since which the connection has no request; `None` while it has one.

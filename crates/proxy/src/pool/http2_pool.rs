@@ -83,7 +83,7 @@ impl Http2Pool {
         let (mut open, mut allowed) = (0_usize, u32::MAX);
         let mut chosen: Option<(u32, &Rc<Http2Connection>)> = None;
         for Http2Entry { connection, .. } in &*entries {
-            allowed = allowed.min(connection.max_streams());
+            allowed = allowed.min(connection.state.borrow().peer_stream_limit());
             if is_old(connection) {
                 connection.retire();
             }
@@ -91,8 +91,9 @@ impl Http2Pool {
                 continue;
             }
             open = open.saturating_add(1);
-            let streams = connection.open_streams();
-            let takes_body = !needs.has_body || streams == 0 || connection.send_window() >= MIN_SEND_WINDOW;
+            let streams = connection.state.borrow().open_streams;
+            let send_window = connection.state.borrow().send_window;
+            let takes_body = !needs.has_body || streams == 0 || send_window >= MIN_SEND_WINDOW;
             let is_better = |(best, _)| if addresses > 1 { streams < best } else { streams > best };
             if streams < origin.max_streams
                 && takes_body

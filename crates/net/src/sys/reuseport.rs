@@ -19,7 +19,7 @@ pub(crate) fn attach_reuseport_cbpf(socket: &impl AsFd, program: &[sock_filter])
     let value_len = socklen_t::try_from(size_of::<sock_fprog>()).map_err(|_| io::ErrorKind::InvalidInput)?;
     let program = sock_fprog { len, filter: program.as_ptr().cast_mut() };
     // SAFETY: socket(7), SO_ATTACH_REUSEPORT_CBPF: the option's value is a sock_fprog, whose size is given and whose
-    // filter points to `len` instructions, which are borrowed for the call. The kernel reads them alone, and copies them.
+    // filter points to `len` instructions, which are borrowed for the call. The kernel only reads these.
     let result = unsafe {
         libc::setsockopt(
             socket.as_fd().as_raw_fd(),

@@ -44,11 +44,11 @@ impl InheritedSockets {
     /// affinity mask and the cgroups' quotas, versions 1 and 2, and a quota of 1.5 counts as 1. Inherited groups
     /// without an owner need one worker per socket: each socket must be read.
     pub(super) fn worker_count(&self, config: &Config) -> usize {
-        let passed = self.groups.iter().filter(|group| group.generations().is_empty());
-        let passed = passed.filter(|group| config.listen.udp.contains(&group.group_address()));
+        let passed = self.groups.iter().filter(|group| group.generations.is_empty());
+        let passed = passed.filter(|group| config.listen.udp.contains(&group.address));
         let count = match config.listen.workers {
             WorkerCount::Count(count) => usize::from(count.get()),
-            WorkerCount::Auto => match passed.map(|group| group.sockets().len()).min() {
+            WorkerCount::Auto => match passed.map(|group| group.sockets.len()).min() {
                 Some(sockets) => sockets,
                 None => thread::available_parallelism().map_or(1, NonZeroUsize::get),
             },
@@ -57,7 +57,7 @@ impl InheritedSockets {
     }
 
     fn take_group(&mut self, address: SocketAddr) -> Option<SocketGroup> {
-        let at = self.groups.iter().position(|group| group.group_address() == address)?;
+        let at = self.groups.iter().position(|group| group.address == address)?;
         Some(self.groups.swap_remove(at))
     }
 
@@ -106,7 +106,7 @@ impl ProcessSockets {
         let mut tries = 0;
         let (mut groups, udp, addresses, tcp) = loop {
             let (groups, udp) = bind_udp(config, &mut inherited, workers, generation)?;
-            let addresses: Vec<_> = groups.iter().map(SocketGroup::group_address).collect();
+            let addresses: Vec<_> = groups.iter().map(|group| group.address).collect();
             tries += 1;
             let tcp = ListenerGroups::bind_groups(&config.listen.tcp, &mut inherited, workers, |ip| {
                 addresses.iter().find(|address| address.ip() == ip).map_or(0, SocketAddr::port)
@@ -130,10 +130,10 @@ impl ProcessSockets {
         let admin = operator("admin.listen", config.admin.listen)?;
         let probes = operator("admin.probes", config.admin.probes)?;
         groups.extend(inherited.groups);
-        for group in groups.iter().filter(|group| group.generations().is_empty()) {
-            tracing::warn!(address = %group.group_address(), "the service manager passed a UDP socket that no key of [listen] names");
+        for group in groups.iter().filter(|group| group.generations.is_empty()) {
+            tracing::warn!(address = %group.address, "the service manager passed a UDP socket that no key of [listen] names");
         }
-        groups.retain(|group| !group.generations().is_empty());
+        groups.retain(|group| !group.generations.is_empty());
         for (address, _) in inherited.listeners {
             tracing::warn!(%address, "the service manager passed a TCP socket that no key names: closing it");
         }
@@ -162,8 +162,8 @@ fn bind_udp(
 ) -> Result<JoinedGroups, net::BindError> {
     let (mut groups, mut sockets) = (Vec::new(), Vec::new());
     for address in &config.listen.udp {
-        let group = inherited.take_group(*address).unwrap_or_else(|| SocketGroup::new(*address));
-        let mut group = group.with_server_id(config.listen.server_id.is_some());
+        let mut group = inherited.take_group(*address).unwrap_or_else(|| SocketGroup::new(*address));
+        group.with_server_id = config.listen.server_id.is_some();
         sockets.push(group.add_process(generation, workers)?.into_iter());
         groups.push(group);
     }
@@ -252,8 +252,7 @@ mod tests {
         let addresses = [first.local_addr().unwrap(), second.local_addr().unwrap()];
         let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
         let inherited = InheritedSockets::from_service_manager(vec![first, second, twice], vec![tcp]).unwrap();
-        let groups: Vec<_> =
-            inherited.groups.iter().map(|group| (group.group_address(), group.sockets().len())).collect();
+        let groups: Vec<_> = inherited.groups.iter().map(|group| (group.address, group.sockets.len())).collect();
         assert_eq!(groups, [(addresses[0], 2), (addresses[1], 1)]);
         assert_eq!(inherited.listeners.len(), 1);
     }

@@ -291,7 +291,7 @@ fn steering(criterion: &mut Criterion) {
         let [receiver] = &sockets.add_process(0, 1).expect("a free port")[..] else { return };
         sockets.steer(&steering, 0).expect("a kernel that steers");
         let sender = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-        sender.connect(sockets.group_address()).expect("loopback");
+        sender.connect(sockets.address).expect("loopback");
         let (_, first_byte) = steering.first_byte;
         let mut datagram = [0x41; 64];
         datagram[1] = first_byte;

@@ -239,12 +239,6 @@ impl HttpBody for Body {
 
 impl fmt::Debug for Body {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.kind {
-            BodyKind::Empty => f.write_str("Body::Empty"),
-            BodyKind::Full(bytes) => write!(f, "Body::Full({} bytes)", bytes.len()),
-            BodyKind::Whole(body) => write!(f, "Body::Whole({} bytes)", body.len()),
-            BodyKind::Tunnel(_) => f.write_str("Body::Tunnel"),
-            BodyKind::Stream { source, .. } => write!(f, "Body::Stream({:?})", source.size_hint()),
-        }
+        write!(f, "Body({:?})", self.size_hint())
     }
 }

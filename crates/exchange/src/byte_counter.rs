@@ -17,9 +17,8 @@ impl ByteCounter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Body, Tunnel, TunnelExpiry, TunnelStream};
+    use crate::{Body, Tunnel, TunnelExpiry};
     use http_body_util::BodyExt;
-    use std::rc::Rc;
     use std::time::Duration;
     use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
@@ -35,15 +34,12 @@ mod tests {
         assert_eq!(counter.0.get(), 5, "of one that was not taken nothing");
     }
 
-    impl TunnelStream for tokio::io::DuplexStream {
-        fn on_tunnel_opened(&self, _: &Rc<TunnelExpiry>) {}
-    }
-
     #[tokio::test]
     async fn the_bytes_of_a_tunnel_are_counted_both_ways() {
         let (received, sent) = (ByteCounter::default(), ByteCounter::default());
         let (end, mut origin) = duplex(64);
-        let tunnel = Tunnel::new("other".into(), end, Duration::from_secs(60));
+        let tunnel =
+            Tunnel::new("other".into(), end, TunnelExpiry::new(Duration::from_secs(60), Duration::from_secs(60)));
         let mut tunnel = tunnel.with_byte_counters(&received, &sent);
         tunnel.write_all(b"question").await.unwrap();
         origin.write_all(b"yes").await.unwrap();

@@ -63,5 +63,5 @@ pub use tls_identity::{CertificateRequest, ClientCertificate, ClientTls, TlsIden
 pub use trace_context::{
     AttemptSpan, RequestTrace, SpanId, TRACEPARENT_LEN, TraceFlags, TraceId, Traceparent, write_hex,
 };
-pub use tunnel::{ExpiryCause, TUNNEL_BUFFER, Tunnel, TunnelExpiry, TunnelStream, Upgrade};
+pub use tunnel::{ExpiryCause, TUNNEL_BUFFER, Tunnel, TunnelExpiry, Upgrade};
 pub use whole_body::WholeBody;

@@ -10,7 +10,6 @@ use litequic_base::named_enum;
 use litequic_base::timers;
 use std::{
     cell::RefCell,
-    fmt,
     net::IpAddr,
     rc::Rc,
     sync::Arc,
@@ -483,17 +482,9 @@ pub fn elapsed_since(began: Instant) -> Duration {
     timers::turn_time().into_std().saturating_duration_since(began)
 }
 
-impl fmt::Debug for RequestRecorder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Records").field(&self.listener.is_some()).field(&self.tracer.is_some()).finish()
-    }
-}
+litequic_base::partial_debug!(RequestRecorder);
 
-impl fmt::Debug for ActiveRecord {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Recorded").field(&self.facts).finish()
-    }
-}
+litequic_base::partial_debug!(ActiveRecord { facts });
 
 #[cfg(test)]
 mod tests {

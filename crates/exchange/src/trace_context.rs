@@ -1,52 +1,27 @@
 //! Parses and writes trace context (W3C Trace Context, level 2), and defines what a record holds of a trace. Pure, but
 //! for random IDs.
 
+use data_encoding::HEXLOWER;
 use http::StatusCode;
 use std::{fmt, sync::Arc, time::Duration};
 
-/// Returns the value of a lower-case hexadecimal digit; `None` for any other byte.
-const fn hex_digit(byte: u8) -> Option<u8> {
-    match byte {
-        b'0'..=b'9' => Some(byte - b'0'),
-        b'a'..=b'f' => Some(byte - b'a' + 10),
-        _ => None,
-    }
-}
-
 fn parse_hex<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
-    let (pairs, rest) = digits.as_chunks::<2>();
-    if pairs.len() != N || !rest.is_empty() {
-        return None;
-    }
     let mut bytes = [0; N];
-    for (byte, [high, low]) in bytes.iter_mut().zip(pairs) {
-        *byte = hex_digit(*high)? << 4 | hex_digit(*low)?;
-    }
-    Some(bytes)
+    (digits.len() == 2 * N && HEXLOWER.decode_mut(digits, &mut bytes).is_ok()).then_some(bytes)
 }
 
-/// Writes the lower-case hexadecimal digits of `bytes` to `out`, two for each byte.
+/// Writes the lower-case hexadecimal digits of `bytes` to `out`, two for each byte, as far as there is room.
 pub fn write_hex(bytes: &[u8], out: &mut [u8]) {
-    for (byte, pair) in bytes.iter().zip(out.as_chunks_mut::<2>().0) {
-        *pair = HEX_PAIRS.get(usize::from(*byte)).copied().unwrap_or_default();
+    let count = bytes.len().min(out.len() / 2);
+    if let (Some(bytes), Some(out)) = (bytes.get(..count), out.get_mut(..2 * count)) {
+        HEXLOWER.encode_mut(bytes, out);
     }
 }
-
-/// The two hexadecimal digits of each byte.
-#[expect(clippy::indexing_slicing, reason = "while compiling, and within the table")]
-const HEX_PAIRS: [[u8; 2]; 256] = {
-    let (digits, mut table, mut byte) = (*b"0123456789abcdef", [[0; 2]; 256], 0);
-    while byte < table.len() {
-        table[byte] = [digits[byte >> 4], digits[byte & 0x0f]];
-        byte += 1;
-    }
-    table
-};
 
 macro_rules! id {
     ($(#[$meta:meta])* $name:ident, $length:literal, $bits:ty) => {
         $(#[$meta])*
-        #[derive(Clone, Copy, PartialEq, Eq, Hash)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub struct $name([u8; $length]);
 
         impl $name {
@@ -83,12 +58,6 @@ macro_rules! id {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 // Digits are ASCII.
                 f.write_str(str::from_utf8(&self.digits()).unwrap_or_default())
-            }
-        }
-
-        impl fmt::Debug for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                fmt::Display::fmt(self, f)
             }
         }
     };

@@ -45,17 +45,16 @@ pub struct Tunnel {
 }
 
 /// A stream to an origin that can be a [`Tunnel`].
-pub trait TunnelStream: AsyncRead + AsyncWrite {
-    /// Reports that a tunnel was opened on this stream, which `quiet` may end.
-    fn on_tunnel_opened(&self, quiet: &Rc<TunnelExpiry>);
-}
+trait TunnelStream: AsyncRead + AsyncWrite {}
+
+impl<S: AsyncRead + AsyncWrite> TunnelStream for S {}
 
 /// The idle timeout of a tunnel, and its eviction for another client.
 #[derive(Debug)]
 pub struct TunnelExpiry {
     idle_timeout: Duration,
     /// Idle timeout once one side has ended.
-    half_closed_timeout: Cell<Duration>,
+    half_closed_timeout: Duration,
     is_half_closed: Cell<bool>,
     last_activity: Cell<Instant>,
     evicted: Notify,
@@ -75,25 +74,9 @@ pub enum ExpiryCause {
 }
 
 impl Tunnel {
-    /// Creates a tunnel over `end` for `protocol`, with the idle timeout `timeout`.
-    pub fn new(protocol: String, end: impl TunnelStream + 'static, timeout: Duration) -> Self {
-        let quiet = Rc::new(TunnelExpiry {
-            idle_timeout: timeout,
-            half_closed_timeout: Cell::new(timeout),
-            is_half_closed: Cell::default(),
-            last_activity: Cell::new(Instant::now()),
-            evicted: Notify::new(),
-            shortened: Notify::new(),
-        });
-        end.on_tunnel_opened(&quiet);
-        Self { protocol, end: Box::pin(end), expiry: quiet, received: None, sent: None }
-    }
-
-    /// Sets the idle timeout once one side has ended, unless the tunnel's own is shorter.
-    #[must_use]
-    pub fn with_half_closed_timeout(self, half_closed: Duration) -> Self {
-        self.expiry.half_closed_timeout.set(half_closed.min(self.expiry.idle_timeout));
-        self
+    /// Creates a tunnel over `end` for `protocol`, which `expiry` ends.
+    pub fn new(protocol: String, end: impl AsyncRead + AsyncWrite + 'static, expiry: Rc<TunnelExpiry>) -> Self {
+        Self { protocol, end: Box::pin(end), expiry, received: None, sent: None }
     }
 
     /// Counts bytes from the client in `received`, and bytes to the client in `sent`.
@@ -118,12 +101,25 @@ impl Tunnel {
 }
 
 impl TunnelExpiry {
+    /// The expiry of a tunnel that begins now. Once one side has ended, the idle timeout is `half_closed`, unless
+    /// `idle_timeout` is shorter.
+    pub fn new(idle_timeout: Duration, half_closed: Duration) -> Rc<Self> {
+        Rc::new(Self {
+            idle_timeout,
+            half_closed_timeout: half_closed.min(idle_timeout),
+            is_half_closed: Cell::default(),
+            last_activity: Cell::new(Instant::now()),
+            evicted: Notify::new(),
+            shortened: Notify::new(),
+        })
+    }
+
     /// Waits until the idle timeout has passed, or the tunnel is evicted. Cancel safe.
     pub async fn wait_for_expiry(&self) -> ExpiryCause {
         loop {
             let is_half_closed = self.is_half_closed.get();
-            let deadline = self.last_activity.get()
-                + if is_half_closed { self.half_closed_timeout.get() } else { self.idle_timeout };
+            let deadline =
+                self.last_activity.get() + if is_half_closed { self.half_closed_timeout } else { self.idle_timeout };
             if deadline <= Instant::now() && timers::grace_deadline().is_none() {
                 return if is_half_closed { ExpiryCause::HalfClosed } else { ExpiryCause::TimedOut };
             }

@@ -2,9 +2,9 @@
 
 use super::{
     epoll,
-    feature::{self, FeatureRequest, Features},
+    feature::{self, Features},
     socket_sender::SocketSender,
-    sys::{Ring, SendBatch, UringError, UringErrorKind, max_completions},
+    sys::{Ring, SendBatch, UringError, max_completions},
     uring,
 };
 use crate::{
@@ -73,8 +73,7 @@ impl OpenSocket {
     /// The socket cannot be registered, or has no address.
     pub fn new(socket: UdpSocket, options: SocketOptions, metrics: Arc<SocketMetrics>) -> io::Result<Self> {
         let local = socket.local_addr()?;
-        let features =
-            feature::enable_features(&socket, local, FeatureRequest { gso: options.gso, gro: options.gro }, &metrics);
+        let features = feature::enable_features(&socket, local, options, &metrics);
         if options.backend == Backend::IoUring {
             match Self::open_io_uring(&socket, local, features, options, &metrics) {
                 Ok(open) => return open,
@@ -116,11 +115,15 @@ impl OpenSocket {
 fn report_uring_error(refusal: &UringError, metrics: &SocketMetrics) {
     static URING_ERROR_LOGGED: AtomicBool = AtomicBool::new(false);
 
-    match refusal.kind() {
-        UringErrorKind::Forbidden => metrics.io_degraded_io_uring_forbidden.increment(),
-        UringErrorKind::Missing => metrics.io_degraded_io_uring_missing.increment(),
-        UringErrorKind::Memory => metrics.io_degraded_io_uring_memory.increment(),
-        UringErrorKind::Broken => metrics.io_degraded_io_uring_broken.increment(),
+    let errno = if let UringError::Step(_, error) = refusal { error.raw_os_error() } else { None };
+    match (refusal, errno) {
+        // By seccomp, a security module or `kernel.io_uring_disabled`.
+        (_, Some(libc::EPERM | libc::EACCES)) => metrics.io_degraded_io_uring_forbidden.increment(),
+        (UringError::Missing(_), _) | (_, Some(libc::ENOSYS | libc::EINVAL | libc::EOPNOTSUPP)) => {
+            metrics.io_degraded_io_uring_missing.increment();
+        }
+        (_, Some(libc::ENOMEM | libc::EMFILE | libc::ENFILE)) => metrics.io_degraded_io_uring_memory.increment(),
+        _ => metrics.io_degraded_io_uring_broken.increment(),
     }
     if !URING_ERROR_LOGGED.swap(true, Relaxed) {
         tracing::warn!(reason = %refusal, "io_uring is unavailable; falling back to epoll");
@@ -154,5 +157,33 @@ impl Receive for SocketReceiver {
             Self::Epoll(receiver) => receiver.datagram(index),
             Self::IoUring(receiver) => receiver.datagram(index),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_of_io_uring_are_counted_by_kind() {
+        let metrics = SocketMetrics::default();
+        let counters = [
+            &metrics.io_degraded_io_uring_forbidden,
+            &metrics.io_degraded_io_uring_missing,
+            &metrics.io_degraded_io_uring_memory,
+            &metrics.io_degraded_io_uring_broken,
+        ];
+        let step = |errno| UringError::Step("io_uring_setup", io::Error::from_raw_os_error(errno));
+        for (errors, counts) in [
+            ([libc::EPERM, libc::EACCES].map(step), [2, 0, 0, 0]),
+            ([libc::ENOSYS, libc::EINVAL].map(step), [2, 2, 0, 0]),
+            ([libc::ENOMEM, libc::EMFILE].map(step), [2, 2, 2, 0]),
+            ([step(libc::EIO), UringError::Loopback("does not arrive")], [2, 2, 2, 2]),
+            ([UringError::Missing("a feature"), step(libc::EIO)], [2, 3, 2, 3]),
+        ] {
+            errors.iter().for_each(|error| report_uring_error(error, &metrics));
+            assert_eq!(counters.map(|counter| counter.get()), counts);
+        }
+        assert_eq!(UringError::Missing("IORING_OP_SENDMSG").to_string(), "the kernel has no IORING_OP_SENDMSG");
     }
 }

@@ -1,7 +1,7 @@
 //! Enables the features of a UDP socket that this kernel supports.
 
 use super::sys::IntOption;
-use crate::metrics::SocketMetrics;
+use crate::{backend::SocketOptions, metrics::SocketMetrics};
 use std::{
     io,
     net::{SocketAddr, UdpSocket},
@@ -16,18 +16,11 @@ pub(super) struct Features {
     pub(super) may_probe_mtu: bool,
 }
 
-/// Features that the configuration requests.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct FeatureRequest {
-    pub(super) gso: bool,
-    pub(super) gro: bool,
-}
-
 /// Enables the configured features that the kernel supports; counts and logs the missing ones.
 pub(super) fn enable_features(
     socket: &UdpSocket,
     local: SocketAddr,
-    asked: FeatureRequest,
+    asked: SocketOptions,
     metrics: &SocketMetrics,
 ) -> Features {
     let missing = |feature, result: io::Result<()>| match result {

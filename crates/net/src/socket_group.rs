@@ -59,11 +59,14 @@ pub enum BindError {
 /// datagrams into the empty place. So a process that takes over holds all sockets.
 #[derive(Debug)]
 pub struct SocketGroup {
-    address: SocketAddr,
-    sockets: Vec<UdpSocket>,
-    generations: Vec<Generation>,
-    /// Connection IDs have a server ID, which needs a longer program in the kernel.
-    with_server_id: bool,
+    /// Address of the group. The port is the kernel's choice once the group has sockets.
+    pub address: SocketAddr,
+    /// Sockets of all processes, in the order of bind(2).
+    pub sockets: Vec<UdpSocket>,
+    /// Sockets of each process that shares the group.
+    pub generations: Vec<Generation>,
+    /// Whether connection IDs have a server ID, which needs a longer program in the kernel.
+    pub with_server_id: bool,
 }
 
 impl SocketGroup {
@@ -87,27 +90,6 @@ impl SocketGroup {
             prepare_socket(&SockRef::from(socket)).map_err(failed(address))?;
         }
         Ok(Self { address, sockets, generations, with_server_id: false })
-    }
-
-    /// Sets whether connection IDs have a server ID.
-    #[must_use]
-    pub fn with_server_id(self, with_server_id: bool) -> Self {
-        Self { with_server_id, ..self }
-    }
-
-    /// Address of the group. The port is the kernel's choice once the group has sockets.
-    pub fn group_address(&self) -> SocketAddr {
-        self.address
-    }
-
-    /// Sockets of all processes, in the order of bind(2).
-    pub fn sockets(&self) -> &[UdpSocket] {
-        &self.sockets
-    }
-
-    /// Sockets of each process that shares the group.
-    pub fn generations(&self) -> &[Generation] {
-        &self.generations
     }
 
     /// Adds the process of generation `number`, and returns a socket for each of its `workers`: sockets that belong to

@@ -9,7 +9,7 @@ use crate::{
     metrics::SocketMetrics,
 };
 use std::{
-    fmt, io,
+    io,
     net::UdpSocket,
     pin::Pin,
     sync::Arc,
@@ -156,14 +156,7 @@ impl MessageSink for BackendSocket {
     }
 }
 
-impl fmt::Debug for SocketSender {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sender")
-            .field("socket", &self.system.socket)
-            .field("gso", &self.flush.gso_state())
-            .finish_non_exhaustive()
-    }
-}
+litequic_base::partial_debug!(SocketSender { flush });
 
 #[cfg(test)]
 mod tests {

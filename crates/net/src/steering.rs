@@ -23,7 +23,7 @@
 //! worker, unless a client uses one port for several connections: the wrong worker drops such a datagram, and the
 //! client sends it again.
 
-use super::sys::Instruction;
+use libc::sock_filter;
 use litequic_base::half_sip_hash::{self, FINAL_ROUNDS, FINALIZATION, ROUNDS};
 use litequic_base::proxy_header::{FIXED_LEN, LEN_OFFSET, SIGNATURE};
 use std::ops::Range;
@@ -127,7 +127,7 @@ impl Steering {
     /// The program for a group of the processes `all`, of which `newest` gets new connections. The kernel runs it on
     /// the UDP payload. A load beyond the packet would end the program with 0, the first socket: the length is checked
     /// before.
-    pub(super) fn steering_program(&self, all: &[Generation], newest: &Generation) -> Vec<Instruction> {
+    pub(super) fn steering_program(&self, all: &[Generation], newest: &Generation) -> Vec<sock_filter> {
         let (len, (bits, first_byte)) = (u32::from(self.id_len), self.first_byte);
         let all = all.get(..MAX_GENERATIONS.min(all.len())).unwrap_or_default();
         let mut program = Assembler::default();
@@ -151,17 +151,17 @@ impl Steering {
         self.load_packet_index(&mut program, LONG_ID_OFFSET);
 
         program.place_label(JumpLabel::CheckId);
-        program.emit(load_byte_of_id(0));
-        program.emit(and_value(bits.into()));
+        program.emit(LOAD_INDEXED_BYTE, 0);
+        program.emit(AND, bits.into());
         program.jump_unless(libc::BPF_JEQ, first_byte.into(), JumpLabel::Unknown);
         self.load_issuer(&mut program);
         for (n, one) in all.iter().enumerate() {
             // The difference to the first worker is the worker's index if it is less than the number of workers.
-            program.emit(load_memory(ISSUER_CELL));
-            program.emit(combine_value(libc::BPF_SUB, u32::from(one.number) << 8));
+            program.emit(LOAD_MEMORY, ISSUER_CELL);
+            program.emit(SUBTRACT, u32::from(one.number) << 8);
             program.jump_if(libc::BPF_JGE, to_operand(one.workers), JumpLabel::Next(n));
-            program.emit(add_value(to_operand(one.first)));
-            program.emit(return_loaded());
+            program.emit(ADD, to_operand(one.first));
+            program.emit(RETURN_ACCUMULATOR, 0);
             program.place_label(JumpLabel::Next(n));
         }
 
@@ -169,7 +169,7 @@ impl Steering {
         self.load_packet_byte(&mut program, 0);
         program.jump_if(libc::BPF_JSET, LONG_HEADER, JumpLabel::SpreadUnknown);
         program.place_label(JumpLabel::Random);
-        program.emit(load_word(RANDOM_OFFSET));
+        program.emit(LOAD_WORD, RANDOM_OFFSET);
         program.emit_jump(JumpLabel::Choose);
         program.place_label(JumpLabel::SpreadUnknown);
         // With a server ID only the last bytes differ between clients.
@@ -179,97 +179,101 @@ impl Steering {
         program.place_label(JumpLabel::Spread);
         self.load_packet_word(&mut program, SPREAD_OFFSET);
         program.place_label(JumpLabel::Choose);
-        program.emit(combine_value(libc::BPF_MOD, to_operand(newest.workers.max(1))));
-        program.emit(add_value(to_operand(newest.first)));
-        program.emit(return_loaded());
+        program.emit(MODULO, to_operand(newest.workers.max(1)));
+        program.emit(ADD, to_operand(newest.first));
+        program.emit(RETURN_ACCUMULATOR, 0);
         program.resolve_jumps()
     }
 
     /// Loads the packet's length.
     fn load_packet_len(&self, program: &mut Assembler) {
-        program.emit(if self.skips_proxy_header { load_memory(PACKET_LEN_CELL) } else { load_len() });
+        if self.skips_proxy_header {
+            program.emit(LOAD_MEMORY, PACKET_LEN_CELL);
+        } else {
+            program.emit(LOAD_LEN, 0);
+        }
     }
 
     /// Loads the byte at `offset` of the packet. Changes the index register.
     fn load_packet_byte(&self, program: &mut Assembler, offset: u32) {
         if self.skips_proxy_header {
-            program.emit(load_index_from_memory(PACKET_OFFSET_CELL));
-            program.emit(load_byte_of_id(offset));
+            program.emit(LOAD_INDEX_FROM_MEMORY, PACKET_OFFSET_CELL);
+            program.emit(LOAD_INDEXED_BYTE, offset);
         } else {
-            program.emit(load_byte(offset));
+            program.emit(LOAD_BYTE, offset);
         }
     }
 
     /// Loads the four bytes at `offset` of the packet. Changes the index register.
     fn load_packet_word(&self, program: &mut Assembler, offset: u32) {
         if self.skips_proxy_header {
-            program.emit(load_index_from_memory(PACKET_OFFSET_CELL));
-            program.emit(load_word_of_id(offset));
+            program.emit(LOAD_INDEX_FROM_MEMORY, PACKET_OFFSET_CELL);
+            program.emit(LOAD_INDEXED_WORD, offset);
         } else {
-            program.emit(load_word(offset));
+            program.emit(LOAD_WORD, offset);
         }
     }
 
     /// Sets the index register to `offset` of the packet.
     fn load_packet_index(&self, program: &mut Assembler, offset: u32) {
         if self.skips_proxy_header {
-            program.emit(load_memory(PACKET_OFFSET_CELL));
-            program.emit(add_value(offset));
-            program.emit(accumulator_to_index());
+            program.emit(LOAD_MEMORY, PACKET_OFFSET_CELL);
+            program.emit(ADD, offset);
+            program.emit(ACCUMULATOR_TO_INDEX, 0);
         } else {
-            program.emit(load_index(offset));
+            program.emit(SET_INDEX, offset);
         }
     }
 
     /// Stores generation and worker, 16 bits, in memory. The index register holds the ID's offset.
     fn load_issuer(&self, program: &mut Assembler) {
-        program.emit(load_half_of_id(self.issuer_offset.into()));
-        program.emit(store_memory(ISSUER_CELL));
+        program.emit(LOAD_INDEXED_HALF, self.issuer_offset.into());
+        program.emit(STORE_MEMORY, ISSUER_CELL);
         let Some(mask) = &self.mask else { return };
         for (place, word) in (FIRST_WORD_CELL..).zip(mask.word_offsets()) {
-            program.emit(load_word_of_id(word));
-            program.emit(store_memory(place));
+            program.emit(LOAD_INDEXED_WORD, word);
+            program.emit(STORE_MEMORY, place);
         }
         for (place, value) in [V0, V1, V2, V3].into_iter().zip(half_sip_hash::initial_state(mask.key)) {
-            program.emit(load_value(value));
-            program.emit(store_memory(place));
+            program.emit(LOAD_VALUE, value);
+            program.emit(STORE_MEMORY, place);
         }
         for (place, _) in (FIRST_WORD_CELL..).zip(mask.word_offsets()) {
-            program.combine_words(V3, place, libc::BPF_XOR);
+            program.combine_words(V3, place, XOR);
             (0..ROUNDS).for_each(|_| emit_round(program));
-            program.combine_words(V0, place, libc::BPF_XOR);
+            program.combine_words(V0, place, XOR);
         }
-        program.emit(load_memory(V2));
-        program.emit(combine_value(libc::BPF_XOR, FINALIZATION));
-        program.emit(store_memory(V2));
+        program.emit(LOAD_MEMORY, V2);
+        program.emit(XOR, FINALIZATION);
+        program.emit(STORE_MEMORY, V2);
         (0..FINAL_ROUNDS).for_each(|_| emit_round(program));
-        program.combine_words(V1, V3, libc::BPF_XOR);
-        program.emit(and_value(0xffff));
-        program.emit(load_index_from_memory(ISSUER_CELL));
-        program.emit(combine_index(libc::BPF_XOR));
-        program.emit(store_memory(ISSUER_CELL));
+        program.combine_words(V1, V3, XOR);
+        program.emit(AND, 0xffff);
+        program.emit(LOAD_INDEX_FROM_MEMORY, ISSUER_CELL);
+        program.emit(XOR | libc::BPF_X, 0);
+        program.emit(STORE_MEMORY, ISSUER_CELL);
     }
 }
 
 /// Stores the packet's offset and length in memory: behind a PROXY protocol header, if there is a whole one.
 fn emit_header_skip(program: &mut Assembler) {
-    program.emit(load_value(0));
-    program.emit(store_memory(PACKET_OFFSET_CELL));
-    program.emit(load_len());
-    program.emit(store_memory(PACKET_LEN_CELL));
+    program.emit(LOAD_VALUE, 0);
+    program.emit(STORE_MEMORY, PACKET_OFFSET_CELL);
+    program.emit(LOAD_LEN, 0);
+    program.emit(STORE_MEMORY, PACKET_LEN_CELL);
     program.jump_unless(libc::BPF_JGE, FIXED_LEN.into(), JumpLabel::Packet);
     for (offset, word) in (0..).step_by(4).zip(SIGNATURE.as_chunks().0) {
-        program.emit(load_word(offset));
+        program.emit(LOAD_WORD, offset);
         program.jump_unless(libc::BPF_JEQ, u32::from_be_bytes(*word), JumpLabel::Packet);
     }
-    program.emit(load_half(LEN_OFFSET.into()));
-    program.emit(add_value(FIXED_LEN.into()));
-    program.emit(store_memory(PACKET_OFFSET_CELL));
+    program.emit(LOAD_HALF, LEN_OFFSET.into());
+    program.emit(ADD, FIXED_LEN.into());
+    program.emit(STORE_MEMORY, PACKET_OFFSET_CELL);
     // A header that is longer than its datagram leaves a length below zero: a large number.
-    program.emit(accumulator_to_index());
-    program.emit(load_len());
-    program.emit(combine_index(libc::BPF_SUB));
-    program.emit(store_memory(PACKET_LEN_CELL));
+    program.emit(ACCUMULATOR_TO_INDEX, 0);
+    program.emit(LOAD_LEN, 0);
+    program.emit(SUBTRACT | libc::BPF_X, 0);
+    program.emit(STORE_MEMORY, PACKET_LEN_CELL);
     program.jump_if(libc::BPF_JGE, MAX_DATAGRAM_LEN, JumpLabel::Random);
     program.place_label(JumpLabel::Packet);
 }
@@ -286,44 +290,50 @@ fn emit_round(program: &mut Assembler) {
 
 /// Emits `one += other; other = (other <<< bits) ^ one`.
 fn emit_mix(program: &mut Assembler, one: u32, other: u32, bits: u32) {
-    program.combine_words(one, other, libc::BPF_ADD);
-    program.emit(load_index_from_memory(other));
+    program.combine_words(one, other, ADD);
+    program.emit(LOAD_INDEX_FROM_MEMORY, other);
     rotate_index(program, bits);
-    program.emit(load_index_from_memory(one));
-    program.emit(combine_index(libc::BPF_XOR));
-    program.emit(store_memory(other));
+    program.emit(LOAD_INDEX_FROM_MEMORY, one);
+    program.emit(XOR | libc::BPF_X, 0);
+    program.emit(STORE_MEMORY, other);
 }
 
 /// Emits `one = one <<< bits`.
 fn emit_rotation(program: &mut Assembler, one: u32, bits: u32) {
-    program.emit(load_index_from_memory(one));
+    program.emit(LOAD_INDEX_FROM_MEMORY, one);
     rotate_index(program, bits);
-    program.emit(store_memory(one));
+    program.emit(STORE_MEMORY, one);
 }
 
 /// Emits a rotation of the index register into the accumulator.
 fn rotate_index(program: &mut Assembler, bits: u32) {
-    program.emit(index_to_accumulator());
-    program.emit(combine_value(libc::BPF_LSH, bits));
-    program.emit(store_memory(ROTATED_CELL));
-    program.emit(index_to_accumulator());
-    program.emit(combine_value(libc::BPF_RSH, u32::BITS - bits));
-    program.emit(load_index_from_memory(ROTATED_CELL));
-    program.emit(combine_index(libc::BPF_OR));
+    program.emit(INDEX_TO_ACCUMULATOR, 0);
+    program.emit(SHIFT_LEFT, bits);
+    program.emit(STORE_MEMORY, ROTATED_CELL);
+    program.emit(INDEX_TO_ACCUMULATOR, 0);
+    program.emit(SHIFT_RIGHT, u32::BITS - bits);
+    program.emit(LOAD_INDEX_FROM_MEMORY, ROTATED_CELL);
+    program.emit(OR | libc::BPF_X, 0);
 }
 
 /// Assembles a program with labels. A conditional jump can skip at most 255 instructions: each skips a single one, an
 /// unconditional jump to the label.
 #[derive(Debug, Default)]
 struct Assembler {
-    instructions: Vec<Instruction>,
+    instructions: Vec<sock_filter>,
     jumps: Vec<(usize, JumpLabel)>,
     labels: Vec<(JumpLabel, usize)>,
 }
 
 impl Assembler {
-    fn emit(&mut self, instruction: Instruction) {
-        self.instructions.push(instruction);
+    fn emit(&mut self, code: u32, operand: u32) {
+        self.emit_conditional(code, operand, 0, 0);
+    }
+
+    /// Emits an instruction that skips `if_true` or `if_false` others, if it is a conditional jump.
+    #[expect(clippy::cast_possible_truncation, reason = "codes have 8 bits")]
+    fn emit_conditional(&mut self, code: u32, operand: u32, if_true: u8, if_false: u8) {
+        self.instructions.push(sock_filter { code: code as u16, jt: if_true, jf: if_false, k: operand });
     }
 
     fn place_label(&mut self, label: JumpLabel) {
@@ -332,35 +342,35 @@ impl Assembler {
 
     fn emit_jump(&mut self, label: JumpLabel) {
         self.jumps.push((self.instructions.len(), label));
-        self.emit(instruction(libc::BPF_JMP | libc::BPF_JA, 0));
+        self.emit(libc::BPF_JMP | libc::BPF_JA, 0);
     }
 
     /// Emits a jump to `label`, taken if the accumulator meets `condition` with `operand`.
     fn jump_if(&mut self, condition: u32, operand: u32, label: JumpLabel) {
-        self.emit(conditional_jump(condition, operand, 0, 1));
+        self.emit_conditional(libc::BPF_JMP | condition, operand, 0, 1);
         self.emit_jump(label);
     }
 
     /// Emits a jump to `label`, taken unless the accumulator meets `condition` with `operand`.
     fn jump_unless(&mut self, condition: u32, operand: u32, label: JumpLabel) {
-        self.emit(conditional_jump(condition, operand, 1, 0));
+        self.emit_conditional(libc::BPF_JMP | condition, operand, 1, 0);
         self.emit_jump(label);
     }
 
     /// Emits `operation` on two words of memory; the first word and the accumulator get the result.
     fn combine_words(&mut self, one: u32, other: u32, operation: u32) {
-        self.emit(load_memory(one));
-        self.emit(load_index_from_memory(other));
-        self.emit(combine_index(operation));
-        self.emit(store_memory(one));
+        self.emit(LOAD_MEMORY, one);
+        self.emit(LOAD_INDEX_FROM_MEMORY, other);
+        self.emit(operation | libc::BPF_X, 0);
+        self.emit(STORE_MEMORY, one);
     }
 
     /// Returns the instructions, with the number of instructions that each jump skips.
-    fn resolve_jumps(mut self) -> Vec<Instruction> {
+    fn resolve_jumps(mut self) -> Vec<sock_filter> {
         for (from, label) in self.jumps {
             let target = self.labels.iter().find(|(one, _)| *one == label).map(|(_, target)| *target);
             if let (Some(jump), Some(target)) = (self.instructions.get_mut(from), target) {
-                jump.operand = to_operand(target.saturating_sub(from + 1));
+                jump.k = to_operand(target.saturating_sub(from + 1));
             }
         }
         self.instructions
@@ -372,98 +382,32 @@ fn to_operand(of: usize) -> u32 {
     u32::try_from(of).unwrap_or(u32::MAX)
 }
 
-fn instruction(code: u32, operand: u32) -> Instruction {
-    jump_instruction(code, operand, 0, 0)
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "codes have 8 bits")]
-fn jump_instruction(code: u32, operand: u32, jump_true: u8, jump_false: u8) -> Instruction {
-    Instruction { code: code as u16, jump_true, jump_false, operand }
-}
-
-fn load_len() -> Instruction {
-    instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_LEN, 0)
-}
-
-fn load_byte(offset: u32) -> Instruction {
-    instruction(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, offset)
-}
-
-/// Loads the byte at `offset` from the index register, which holds the ID's offset.
-fn load_byte_of_id(offset: u32) -> Instruction {
-    instruction(libc::BPF_LD | libc::BPF_B | libc::BPF_IND, offset)
-}
-
-/// Loads two bytes at `offset` from the index register, in network order.
-fn load_half_of_id(offset: u32) -> Instruction {
-    instruction(libc::BPF_LD | libc::BPF_H | libc::BPF_IND, offset)
-}
-
-/// Loads four bytes at `offset` from the index register, in network order.
-fn load_word_of_id(offset: u32) -> Instruction {
-    instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_IND, offset)
-}
-
-fn load_half(offset: u32) -> Instruction {
-    instruction(libc::BPF_LD | libc::BPF_H | libc::BPF_ABS, offset)
-}
-
-fn load_word(offset: u32) -> Instruction {
-    instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, offset)
-}
-
-fn load_value(value: u32) -> Instruction {
-    instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_IMM, value)
-}
-
-fn load_memory(place: u32) -> Instruction {
-    instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_MEM, place)
-}
-
-fn load_index_from_memory(place: u32) -> Instruction {
-    instruction(libc::BPF_LDX | libc::BPF_W | libc::BPF_MEM, place)
-}
-
-fn store_memory(place: u32) -> Instruction {
-    instruction(libc::BPF_ST, place)
-}
-
-fn load_index(value: u32) -> Instruction {
-    instruction(libc::BPF_LDX | libc::BPF_W | libc::BPF_IMM, value)
-}
-
-fn accumulator_to_index() -> Instruction {
-    instruction(libc::BPF_MISC | libc::BPF_TAX, 0)
-}
-
-fn index_to_accumulator() -> Instruction {
-    instruction(libc::BPF_MISC | libc::BPF_TXA, 0)
-}
-
-/// Applies `operation` to the accumulator and the index register.
-fn combine_index(operation: u32) -> Instruction {
-    instruction(libc::BPF_ALU | operation | libc::BPF_X, 0)
-}
-
-fn combine_value(operation: u32, value: u32) -> Instruction {
-    instruction(libc::BPF_ALU | operation | libc::BPF_K, value)
-}
-
-fn add_value(value: u32) -> Instruction {
-    combine_value(libc::BPF_ADD, value)
-}
-
-fn and_value(value: u32) -> Instruction {
-    combine_value(libc::BPF_AND, value)
-}
-
-fn conditional_jump(condition: u32, operand: u32, jump_true: u8, jump_false: u8) -> Instruction {
-    jump_instruction(libc::BPF_JMP | condition | libc::BPF_K, operand, jump_true, jump_false)
-}
-
-fn return_loaded() -> Instruction {
-    instruction(libc::BPF_RET | libc::BPF_A, 0)
-}
+/// Codes of instructions (linux/filter.h), named after what they do to accumulator and index register.
+const LOAD_LEN: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_LEN;
+const LOAD_BYTE: u32 = libc::BPF_LD | libc::BPF_B | libc::BPF_ABS;
+const LOAD_HALF: u32 = libc::BPF_LD | libc::BPF_H | libc::BPF_ABS;
+const LOAD_WORD: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
+const LOAD_VALUE: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_IMM;
+const LOAD_MEMORY: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_MEM;
+/// Loads at an offset from the index register, which holds the offset of the packet or of its ID.
+const LOAD_INDEXED_BYTE: u32 = libc::BPF_LD | libc::BPF_B | libc::BPF_IND;
+const LOAD_INDEXED_HALF: u32 = libc::BPF_LD | libc::BPF_H | libc::BPF_IND;
+const LOAD_INDEXED_WORD: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_IND;
+const STORE_MEMORY: u32 = libc::BPF_ST;
+const SET_INDEX: u32 = libc::BPF_LDX | libc::BPF_W | libc::BPF_IMM;
+const LOAD_INDEX_FROM_MEMORY: u32 = libc::BPF_LDX | libc::BPF_W | libc::BPF_MEM;
+const ACCUMULATOR_TO_INDEX: u32 = libc::BPF_MISC | libc::BPF_TAX;
+const INDEX_TO_ACCUMULATOR: u32 = libc::BPF_MISC | libc::BPF_TXA;
+/// Operations on the accumulator and the instruction's operand; with [`libc::BPF_X`] on the index register instead.
+const ADD: u32 = libc::BPF_ALU | libc::BPF_ADD;
+const SUBTRACT: u32 = libc::BPF_ALU | libc::BPF_SUB;
+const MODULO: u32 = libc::BPF_ALU | libc::BPF_MOD;
+const AND: u32 = libc::BPF_ALU | libc::BPF_AND;
+const OR: u32 = libc::BPF_ALU | libc::BPF_OR;
+const XOR: u32 = libc::BPF_ALU | libc::BPF_XOR;
+const SHIFT_LEFT: u32 = libc::BPF_ALU | libc::BPF_LSH;
+const SHIFT_RIGHT: u32 = libc::BPF_ALU | libc::BPF_RSH;
+const RETURN_ACCUMULATOR: u32 = libc::BPF_RET | libc::BPF_A;
 
 #[cfg(test)]
 pub(super) mod tests {
@@ -536,7 +480,7 @@ pub(super) mod tests {
     }
 
     /// Runs a program as the kernel does (net/core/filter.c), and returns the chosen socket.
-    fn run_program(program: &[Instruction], datagram: &[u8]) -> usize {
+    fn run_program(program: &[sock_filter], datagram: &[u8]) -> usize {
         let (mut accumulator, mut index) = (0_u32, 0_u32);
         let mut memory = [None; 16];
         let mut at = 0;
@@ -547,11 +491,11 @@ pub(super) mod tests {
         loop {
             let i = program[at];
             at += 1;
-            let offset = i.operand as usize;
+            let offset = i.k as usize;
             let indexed = offset + index as usize;
-            let mut test = |true_branch: bool| at += usize::from(if true_branch { i.jump_true } else { i.jump_false });
+            let mut test = |true_branch: bool| at += usize::from(if true_branch { i.jt } else { i.jf });
             let loaded = match u32::from(i.code) {
-                0x20 if i.operand == 0xffff_f038 => Some(DICE),
+                0x20 if i.k == 0xffff_f038 => Some(DICE),
                 0x20 => load(offset, 4),
                 0x28 => load(offset, 2),
                 0x30 => load(offset, 1),
@@ -563,29 +507,29 @@ pub(super) mod tests {
             let Some(loaded) = loaded else { return 0 };
             match u32::from(i.code) {
                 0x20 | 0x28 | 0x30 | 0x40 | 0x48 | 0x50 => accumulator = loaded,
-                0x00 => accumulator = i.operand,
+                0x00 => accumulator = i.k,
                 0x80 => accumulator = u32::try_from(datagram.len()).unwrap(),
                 0x60 => accumulator = memory[offset].expect("written before it is read"),
                 0x61 => index = memory[offset].expect("written before it is read"),
                 0x02 => memory[offset] = Some(accumulator),
-                0x01 => index = i.operand,
+                0x01 => index = i.k,
                 0x07 => index = accumulator,
                 0x87 => accumulator = index,
-                0x04 => accumulator = accumulator.wrapping_add(i.operand),
+                0x04 => accumulator = accumulator.wrapping_add(i.k),
                 0x0c => accumulator = accumulator.wrapping_add(index),
-                0x14 => accumulator = accumulator.wrapping_sub(i.operand),
+                0x14 => accumulator = accumulator.wrapping_sub(i.k),
                 0x1c => accumulator = accumulator.wrapping_sub(index),
                 0x4c => accumulator |= index,
-                0x54 => accumulator &= i.operand,
-                0x64 => accumulator <<= i.operand,
-                0x74 => accumulator >>= i.operand,
-                0xa4 => accumulator ^= i.operand,
+                0x54 => accumulator &= i.k,
+                0x64 => accumulator <<= i.k,
+                0x74 => accumulator >>= i.k,
+                0xa4 => accumulator ^= i.k,
                 0xac => accumulator ^= index,
-                0x94 => accumulator %= i.operand,
+                0x94 => accumulator %= i.k,
                 0x05 => at += offset,
-                0x15 => test(accumulator == i.operand),
-                0x35 => test(accumulator >= i.operand),
-                0x45 => test(accumulator & i.operand != 0),
+                0x15 => test(accumulator == i.k),
+                0x35 => test(accumulator >= i.k),
+                0x45 => test(accumulator & i.k != 0),
                 0x16 => return accumulator as usize,
                 code => panic!("unknown instruction {code:#x}"),
             }

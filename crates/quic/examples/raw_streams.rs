@@ -30,7 +30,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     // The kernel chooses the port. The configuration is a proxy's: its origin and its certificate's files are unused.
     let mut group = SocketGroup::new(([127, 0, 0, 1], 0).into());
     let socket = group.add_process(0, 1)?.remove(0);
-    let local = group.group_address();
+    let local = group.address;
     let config = Config::with_defaults(local, "http://localhost".parse()?, "".into(), "".into());
     let LiteQuic { receive_batch, gso, gro, .. } = config.litequic;
     let options = SocketOptions { backend: Backend::Epoll, receive_batch, gso, gro };

@@ -73,7 +73,7 @@ pub(crate) enum ResponseFrame {
 }
 
 /// Scans bytes that arrive in pieces for the headers of frames.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct FrameHeaderScanner {
     /// Number of bytes to skip: a preface, then payloads.
     skip: u64,
@@ -82,10 +82,6 @@ struct FrameHeaderScanner {
 }
 
 impl FrameHeaderScanner {
-    const fn after_preface(preface: usize) -> Self {
-        Self { skip: preface as u64, partial_header: [0; FRAME_HEADER_LEN], header_len: 0 }
-    }
-
     /// Returns the next header that ends in `rest`, and advances `rest` behind it. `None` once `rest` is used up.
     fn next_header(&mut self, rest: &mut &[u8]) -> Option<Http2FrameHeader> {
         while !rest.is_empty() {
@@ -118,19 +114,13 @@ impl FrameHeaderScanner {
 }
 
 /// Scans written bytes for frames that begin, complete or cut off a response.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct SentFrameScanner {
     headers: FrameHeaderScanner,
     /// Number of bytes written so far.
     written: u64,
     /// The header that CONTINUATION frames continue is the whole response.
     ends: bool,
-}
-
-impl Default for SentFrameScanner {
-    fn default() -> Self {
-        Self { headers: FrameHeaderScanner::after_preface(0), written: 0, ends: false }
-    }
 }
 
 impl SentFrameScanner {
@@ -201,7 +191,7 @@ impl FrameCounter {
     /// Creates a counter from the preface on, which allows `control` frames other than DATA and HEADERS a second.
     pub fn new(control: u32) -> Self {
         Self {
-            headers: FrameHeaderScanner::after_preface(PREFACE.len()),
+            headers: FrameHeaderScanner { skip: PREFACE.len() as u64, ..FrameHeaderScanner::default() },
             control: TokenBucket::new(control),
             small: 0,
             first_frames: 0,

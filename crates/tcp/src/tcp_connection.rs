@@ -86,7 +86,7 @@ impl<H: 'static> OpenConnection for TcpConnection<H> {
     }
 
     fn describe_connection(&self) -> ConnectionDescription {
-        ConnectionDescription::of_client(&self.client, self.lifecycle.accepted_requests())
+        ConnectionDescription::of_client(&self.client, self.lifecycle.accepted.get())
     }
 }
 
@@ -316,7 +316,7 @@ pub(super) struct ActiveRequest<H> {
 impl<H> ActiveRequest<H> {
     pub(super) fn new(connection: Rc<TcpConnection<H>>, stream: u32) -> Self {
         connection.lifecycle.on_request_began();
-        connection.admitted.entry.set_open_requests(connection.lifecycle.serving_count());
+        connection.admitted.entry.set_open_requests(connection.lifecycle.serving.get() as usize);
         connection.worker.metrics.shared.requests_open.increment();
         let recording = connection.worker.records.begin_record(|| Rc::clone(&connection.client));
         let began = Instant::now();
@@ -421,7 +421,7 @@ impl<H> ActiveRequest<H> {
         if let Some(account) = connection.account.get().filter(|_| !connection.lifecycle.is_serving()) {
             account.release_unread();
         }
-        connection.admitted.entry.set_open_requests(connection.lifecycle.serving_count());
+        connection.admitted.entry.set_open_requests(connection.lifecycle.serving.get() as usize);
     }
 
     fn cut_off_request(&mut self, end: RequestEnd) {

@@ -4,14 +4,20 @@ use super::tcp_phase::{PhaseStep, TcpEnd, TcpEvent, TcpPhase};
 use litequic_base::token_bucket::TokenBucket;
 use litequic_resources::connections::{ConnectionEntry, EvictionReason};
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     task::{Context, Poll, Waker},
 };
 use tokio::time::Instant;
 
 /// Phase and counts of one connection, shared by its task and the tasks of its requests.
 #[derive(Debug)]
-pub(super) struct TcpLifecycle(RefCell<TcpLifecycleState>);
+pub(super) struct TcpLifecycle {
+    state: RefCell<TcpLifecycleState>,
+    /// Number of requests in progress.
+    pub(super) serving: Cell<u32>,
+    /// Number of accepted requests.
+    pub(super) accepted: Cell<u64>,
+}
 
 #[derive(Debug)]
 struct TcpLifecycleState {
@@ -20,10 +26,6 @@ struct TcpLifecycleState {
     due_step: PhaseStep,
     /// Waker of the connection's task.
     task: Option<Waker>,
-    /// Number of requests in progress.
-    serving: u32,
-    /// Number of accepted requests.
-    accepted: u64,
     cancelled: TokenBucket,
     /// The eviction that was reported last.
     evicted: Option<EvictionReason>,
@@ -32,19 +34,18 @@ struct TcpLifecycleState {
 impl TcpLifecycle {
     /// Creates the state of a new connection, whose client may cancel `resets` requests a second.
     pub(super) fn new(resets: u32) -> Self {
-        Self(RefCell::new(TcpLifecycleState {
+        let state = TcpLifecycleState {
             phase: TcpPhase::New { since: Instant::now() },
             due_step: PhaseStep::Continue,
             task: None,
-            serving: 0,
-            accepted: 0,
             cancelled: TokenBucket::new(resets),
             evicted: None,
-        }))
+        };
+        Self { state: RefCell::new(state), serving: Cell::new(0), accepted: Cell::new(0) }
     }
 
     pub(super) fn tcp_phase(&self) -> TcpPhase {
-        self.0.borrow().phase
+        self.state.borrow().phase
     }
 
     /// Whether the connection ends, or has ended.
@@ -65,7 +66,7 @@ impl TcpLifecycle {
     /// Applies `event` to the phase, and wakes the connection's task if that has to act.
     pub(super) fn on_event(&self, event: TcpEvent) {
         let task = {
-            let state = &mut *self.0.borrow_mut();
+            let state = &mut *self.state.borrow_mut();
             let step = state.phase.apply_event(event, Instant::now());
             state.due_step = state.due_step.max(step);
             if step == PhaseStep::Continue { None } else { state.task.take() }
@@ -77,73 +78,55 @@ impl TcpLifecycle {
 
     /// Registers the task of `cx`, which the next step wakes.
     pub(super) fn register_task(&self, cx: &Context<'_>) {
-        let task = &mut self.0.borrow_mut().task;
+        let task = &mut self.state.borrow_mut().task;
         if !task.as_ref().is_some_and(|task| task.will_wake(cx.waker())) {
             *task = Some(cx.waker().clone());
         }
     }
 
     pub(super) fn take_step(&self) -> PhaseStep {
-        std::mem::replace(&mut self.0.borrow_mut().due_step, PhaseStep::Continue)
+        std::mem::replace(&mut self.state.borrow_mut().due_step, PhaseStep::Continue)
     }
 
     /// Ready once for each reason for which the connection `holder` is to be closed for others.
     pub(super) fn poll_eviction_reason(&self, holder: &ConnectionEntry, cx: &Context<'_>) -> Poll<EvictionReason> {
-        holder.poll_eviction(cx, &mut self.0.borrow_mut().evicted)
+        holder.poll_eviction(cx, &mut self.state.borrow_mut().evicted)
     }
 
     /// Counts a request that has begun.
     pub(super) fn on_request_began(&self) {
-        let is_first = {
-            let state = &mut *self.0.borrow_mut();
-            state.serving = state.serving.saturating_add(1);
-            state.serving == 1
-        };
-        if is_first {
+        self.serving.update(|serving| serving.saturating_add(1));
+        if self.serving.get() == 1 {
             self.on_event(TcpEvent::RequestBegan);
         }
     }
 
     /// Counts a request that has ended.
     pub(super) fn on_request_done(&self) {
-        let is_last = {
-            let state = &mut *self.0.borrow_mut();
-            state.serving = state.serving.saturating_sub(1);
-            state.serving == 0
-        };
-        if is_last {
+        self.serving.update(|serving| serving.saturating_sub(1));
+        if self.serving.get() == 0 {
             self.on_event(TcpEvent::LastEnded);
         }
     }
 
-    /// Returns the number of requests in progress.
-    pub(super) fn serving_count(&self) -> usize {
-        self.0.borrow().serving as usize
-    }
-
     pub(super) fn is_serving(&self) -> bool {
-        self.0.borrow().serving > 0
+        self.serving.get() > 0
     }
 
     /// Counts an accepted request. Returns the number of accepted requests.
     pub(super) fn count_accepted(&self) -> u64 {
-        let state = &mut *self.0.borrow_mut();
-        state.accepted = state.accepted.saturating_add(1);
-        state.accepted
-    }
-
-    pub(super) fn accepted_requests(&self) -> u64 {
-        self.0.borrow().accepted
+        self.accepted.update(|accepted| accepted.saturating_add(1));
+        self.accepted.get()
     }
 
     /// Counts a request that its client cancelled. Returns false after too many in too short a time.
     pub(super) fn on_request_cancelled(&self) -> bool {
-        self.0.borrow_mut().cancelled.take_tokens(1, std::time::Instant::now())
+        self.state.borrow_mut().cancelled.take_tokens(1, std::time::Instant::now())
     }
 
     /// Returns the number of requests that the client may cancel at once.
     pub(super) fn max_resets_at_once(&self) -> u64 {
-        self.0.borrow().cancelled.burst_tokens()
+        self.state.borrow().cancelled.burst_tokens()
     }
 }
 
@@ -164,7 +147,7 @@ mod tests {
         life.on_request_began();
         life.on_request_done();
         assert_eq!(
-            (life.take_step(), life.tcp_phase(), life.serving_count()),
+            (life.take_step(), life.tcp_phase(), life.serving.get()),
             (PhaseStep::Continue, TcpPhase::Serving, 1)
         );
         life.on_event(TcpEvent::Exhausted);

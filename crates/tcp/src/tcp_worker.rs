@@ -17,7 +17,10 @@ use litequic_resources::{
     receive::ReceiveBudget,
     send::SendBudget,
 };
-use litequic_telemetry::clients::{DenyList, TransportReport};
+use litequic_telemetry::{
+    GaugeGuard,
+    clients::{DenyList, TransportReport},
+};
 use rustls::ServerConfig;
 use std::{
     net::{IpAddr, SocketAddr},
@@ -149,21 +152,15 @@ impl<H> TcpWorker<H> {
             }
             return None;
         };
-        self.metrics.tcp_connections_open.increment();
+        let open = GaugeGuard::new(&self.metrics, |metrics| &metrics.tcp_connections_open);
         holder.set_client_address(to_canonical_address(peer));
-        Some(AdmittedConnection { entry: holder, metrics: Arc::clone(&self.metrics), _descriptor: descriptor })
+        Some(AdmittedConnection { _open: open, entry: holder, _descriptor: descriptor })
     }
 }
 
 /// A registered connection, which counts as open until this guard is dropped.
 pub(super) struct AdmittedConnection {
+    _open: GaugeGuard<TcpMetrics>,
     pub(super) entry: ConnectionEntry,
-    metrics: Arc<TcpMetrics>,
     _descriptor: Descriptor,
-}
-
-impl Drop for AdmittedConnection {
-    fn drop(&mut self) {
-        self.metrics.tcp_connections_open.decrement();
-    }
 }

@@ -153,7 +153,7 @@ impl HandoverServer {
     /// The error of the first group that the kernel does not steer.
     pub(in crate::app) fn steer_all_groups(&self) -> Result<(), net::BindError> {
         self.groups.iter().try_for_each(|group| {
-            let failed = |source| net::BindError::Steer { address: group.group_address(), source };
+            let failed = |source| net::BindError::Steer { address: group.address, source };
             group.steer(&self.steering, self.generation).map_err(failed)
         })
     }
@@ -271,7 +271,7 @@ impl HandoverServer {
             group.remove_process(generation);
         }
         // An address without a generation was served by older processes only.
-        self.groups.retain(|group| !group.generations().is_empty());
+        self.groups.retain(|group| !group.generations.is_empty());
         tracing::info!(generation, "an older process ended");
         self.steer_back();
     }
@@ -313,8 +313,8 @@ impl HandoverServer {
 
     async fn send_offer(&self, stream: &mut UnixStream) -> Result<(), HandoverFailure> {
         let group = |group: &SocketGroup| OfferedGroup {
-            sockets: group.sockets().len(),
-            generations: group.generations().iter().copied().map(OfferedGeneration::from).collect(),
+            sockets: group.sockets.len(),
+            generations: group.generations.iter().copied().map(OfferedGeneration::from).collect(),
         };
         let listeners =
             |(address, all): &(SocketAddr, Vec<TcpListener>)| OfferedListeners { address: *address, count: all.len() };
@@ -339,7 +339,7 @@ impl HandoverServer {
             http3: self.in_force.http3.operator_order(),
         };
         let mut descriptors: Vec<BorrowedFd<'_>> = Vec::with_capacity(offer.descriptor_count());
-        descriptors.extend(self.groups.iter().flat_map(SocketGroup::sockets).map(AsFd::as_fd));
+        descriptors.extend(self.groups.iter().flat_map(|group| &group.sockets).map(AsFd::as_fd));
         descriptors.extend(self.listeners.iter().flat_map(|(_, all)| all).map(AsFd::as_fd));
         descriptors.push(self.pipe.0.as_fd());
         descriptors.extend(self.older.iter().map(|older| older.pipe.as_fd()));

@@ -28,9 +28,8 @@ const WORD_LENGTHS: [u8; EOS + 1] = [
     30, // EOS
 ];
 
-const WORDS: [u32; EOS + 1] = build_words();
-/// Each symbol's word and its number of bits, as the encoder needs them.
-static CODES: [(u32, u8); EOS + 1] = build_codes();
+/// Each symbol's word and its number of bits.
+const CODES: [(u32, u8); EOS + 1] = build_codes();
 const CHILDREN: [[u16; 2]; INNER_NODES] = build_children();
 static SHORT_WORDS: [ShortWords; 1 << SHORT_BITS] = build_short_words();
 
@@ -160,31 +159,20 @@ pub fn encode_if_shorter(input: &[u8], out: &mut [u8]) -> Option<usize> {
 }
 
 #[expect(clippy::indexing_slicing, reason = "runs in the compiler alone")]
-const fn build_words() -> [u32; EOS + 1] {
-    let mut words = [0; EOS + 1];
+const fn build_codes() -> [(u32, u8); EOS + 1] {
+    let mut codes = [(0, 0); EOS + 1];
     let (mut word, mut length) = (0_u32, 1);
     while length <= 30 {
         let mut symbol = 0;
         while symbol <= EOS {
             if WORD_LENGTHS[symbol] == length {
-                words[symbol] = word;
+                codes[symbol] = (word, length);
                 word += 1;
             }
             symbol += 1;
         }
         word <<= 1;
         length += 1;
-    }
-    words
-}
-
-#[expect(clippy::indexing_slicing, reason = "runs in the compiler alone")]
-const fn build_codes() -> [(u32, u8); EOS + 1] {
-    let mut codes = [(0, 0); EOS + 1];
-    let mut symbol = 0;
-    while symbol <= EOS {
-        codes[symbol] = (WORDS[symbol], WORD_LENGTHS[symbol]);
-        symbol += 1;
     }
     codes
 }
@@ -200,14 +188,14 @@ const fn build_children() -> [[u16; 2]; INNER_NODES] {
         let mut bit = WORD_LENGTHS[symbol] as u32;
         while bit > 1 {
             bit -= 1;
-            let side = (WORDS[symbol] >> bit & 1) as usize;
+            let side = (CODES[symbol].0 >> bit & 1) as usize;
             if children[node][side] == 0 {
                 children[node][side] = nodes;
                 nodes += 1;
             }
             node = children[node][side] as usize;
         }
-        children[node][(WORDS[symbol] & 1) as usize] = LEAF | symbol as u16;
+        children[node][(CODES[symbol].0 & 1) as usize] = LEAF | symbol as u16;
         symbol += 1;
     }
     children
@@ -222,7 +210,7 @@ const fn build_short_words() -> [ShortWords; 1 << SHORT_BITS] {
         let length = WORD_LENGTHS[symbol] as u32;
         if length <= SHORT_BITS {
             let rest = SHORT_BITS - length;
-            let mut index = (WORDS[symbol] << rest) as usize;
+            let mut index = (CODES[symbol].0 << rest) as usize;
             let end = index + (1 << rest);
             while index < end {
                 first[index] = (length, symbol as u32);
@@ -294,7 +282,7 @@ mod tests {
         for bit in input.iter().flat_map(|byte| (0..8).rev().map(move |bit| byte >> bit & 1)) {
             word = word << 1 | u32::from(bit);
             length += 1;
-            if let Some(symbol) = (0..=EOS).find(|symbol| (WORDS[*symbol], WORD_LENGTHS[*symbol]) == (word, length)) {
+            if let Some(symbol) = (0..=EOS).find(|symbol| CODES[*symbol] == (word, length)) {
                 out.push(u8::try_from(symbol).map_err(|_| HuffmanError)?);
                 (word, length) = (0, 0);
             }
@@ -305,7 +293,7 @@ mod tests {
     /// Encodes `symbols` with padding, even if the result is longer.
     fn encode_all(symbols: &[usize]) -> Vec<u8> {
         let bits = symbols.iter().flat_map(|symbol| {
-            let (word, length) = (WORDS[*symbol], WORD_LENGTHS[*symbol]);
+            let (word, length) = CODES[*symbol];
             (0..length).rev().map(move |bit| word >> bit & 1 != 0)
         });
         let bits: Vec<bool> = bits.collect();
@@ -370,7 +358,7 @@ mod tests {
             (EOS, 0x3fff_ffff, 30),
         ];
         for (symbol, word, length) in table {
-            assert_eq!((WORDS[symbol], WORD_LENGTHS[symbol]), (word, length), "symbol {symbol}");
+            assert_eq!(CODES[symbol], (word, length), "symbol {symbol}");
         }
     }
 

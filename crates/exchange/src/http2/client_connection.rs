@@ -10,6 +10,9 @@ use super::{
     write_settings, write_settings_ack, write_window_update,
 };
 use crate::{FieldNameRef, Fields, Head, WholeBody, name, terms::FieldLimits};
+use Http2ErrorCode::{
+    CompressionError, EnhanceYourCalm, FlowControlError, FrameSizeError, NoError, ProtocolError, StreamClosed,
+};
 use bytes::Bytes;
 use http::StatusCode;
 use std::{
@@ -46,7 +49,7 @@ pub struct ConnectionFault {
     pub reason: &'static str,
 }
 
-const fn connection_fault(code: Http2ErrorCode, reason: &'static str) -> ConnectionFault {
+const fn fault(code: Http2ErrorCode, reason: &'static str) -> ConnectionFault {
     ConnectionFault { code, reason }
 }
 
@@ -412,14 +415,14 @@ impl ClientConnection {
     /// Ends the connection by GOAWAY (RFC 9113 §6.8): the client opens no more streams.
     pub fn begin_close(&mut self) {
         if self.go_away.is_none() && self.fault.is_none() {
-            write_goaway(&mut self.output.tail, 0, Http2ErrorCode::NoError);
-            self.go_away = Some(GoAway { last_stream: u32::MAX, code: Http2ErrorCode::NoError });
+            write_goaway(&mut self.output.tail, 0, NoError);
+            self.go_away = Some(GoAway { last_stream: u32::MAX, code: NoError });
         }
     }
 
     /// Notes that the connection has ended: all streams that are not complete fail.
     pub fn on_closed(&mut self) {
-        self.fault.get_or_insert(connection_fault(Http2ErrorCode::NoError, "the connection ended"));
+        self.fault.get_or_insert(fault(NoError, "the connection ended"));
         self.fail_streams(|_| Some(StreamFailure::Closed));
     }
 
@@ -467,12 +470,18 @@ impl ClientConnection {
                     }
                     at = at.saturating_add(missing);
                     let filled = filled.saturating_add(missing);
-                    self.frame = if filled < FRAME_HEADER_LEN {
-                        FrameState::Header(bytes, filled)
+                    if filled < FRAME_HEADER_LEN {
+                        self.frame = FrameState::Header(bytes, filled);
+                        break;
+                    }
+                    let header = Http2FrameHeader::parse_frame_header(&bytes);
+                    let begun = self.begin_frame(header, &bytes)?;
+                    if header.length == 0 {
+                        // No byte is to come.
+                        self.on_frame(header, &[])?;
                     } else {
-                        self.begin_frame(Http2FrameHeader::parse_frame_header(&bytes), &bytes)?
-                    };
-                    self.skip_empty_payload()?;
+                        self.frame = begun;
+                    }
                 }
                 FrameState::Payload(header, mut payload) => {
                     let length = header.length as usize;
@@ -505,24 +514,6 @@ impl ClientConnection {
         Ok(())
     }
 
-    /// Handles a frame without a payload, for which no byte is to come.
-    fn skip_empty_payload(&mut self) -> Result<(), ConnectionFault> {
-        match &self.frame {
-            FrameState::Payload(header, _) if header.length == 0 => {
-                let header = *header;
-                self.frame = FrameState::default();
-                self.on_frame(header, &[])
-            }
-            FrameState::Data(header, 0) => {
-                let header = *header;
-                self.frame = FrameState::default();
-                self.count_stalled_frame()?;
-                self.on_content(header.stream, &[], &[], header.flags & flag::END_STREAM != 0)
-            }
-            _ => Ok(()),
-        }
-    }
-
     /// Checks a frame's header (RFC 9113 §4.1).
     fn begin_frame(
         &mut self,
@@ -531,18 +522,18 @@ impl ClientConnection {
     ) -> Result<FrameState, ConnectionFault> {
         if self.settings.is_none() && (header.kind != kind::SETTINGS || header.flags & flag::ACK != 0) {
             return Err(if bytes.starts_with(b"HTTP/1.") {
-                connection_fault(Http2ErrorCode::ProtocolError, "the server speaks HTTP/1.1: see origin.protocol")
+                fault(ProtocolError, "the server speaks HTTP/1.1: see origin.protocol")
             } else {
-                connection_fault(Http2ErrorCode::ProtocolError, "the server's first frame is not SETTINGS")
+                fault(ProtocolError, "the server's first frame is not SETTINGS")
             });
         }
         if header.length > DEFAULT_MAX_FRAME_LEN {
-            return Err(connection_fault(Http2ErrorCode::FrameSizeError, "a frame is larger than allowed"));
+            return Err(fault(FrameSizeError, "a frame is larger than allowed"));
         }
         let is_continuation = header.kind == kind::CONTINUATION;
         let continues = |block: &HeaderBlock| is_continuation && block.stream == header.stream;
         if self.block.as_ref().map_or(is_continuation, |block| !continues(block)) {
-            return Err(connection_fault(Http2ErrorCode::ProtocolError, "CONTINUATION is missing or unexpected"));
+            return Err(fault(ProtocolError, "CONTINUATION is missing or unexpected"));
         }
         if header.kind != kind::DATA {
             return Ok(FrameState::Payload(header, Vec::new()));
@@ -550,7 +541,7 @@ impl ClientConnection {
         let length = i64::from(header.length);
         self.receive_window = self.receive_window.saturating_sub(length);
         if self.receive_window < 0 {
-            return Err(connection_fault(Http2ErrorCode::FlowControlError, "the connection's window is exceeded"));
+            return Err(fault(FlowControlError, "the connection's window is exceeded"));
         }
         let used = i64::from(MAX_WINDOW).saturating_sub(self.receive_window);
         if used > self.receive_window {
@@ -561,7 +552,7 @@ impl ClientConnection {
         if let Some(stream) = self.stream_mut(header.stream) {
             stream.receive_window = stream.receive_window.saturating_sub(length);
             if stream.receive_window < 0 {
-                return Err(connection_fault(Http2ErrorCode::FlowControlError, "a stream's window is exceeded"));
+                return Err(fault(FlowControlError, "a stream's window is exceeded"));
             }
         }
         Ok(if header.flags & flag::PADDED == 0 {
@@ -574,7 +565,7 @@ impl ClientConnection {
     /// Rejects a stream that the client has not opened.
     const fn check_stream_id(&self, id: u32) -> Result<(), ConnectionFault> {
         if id == 0 || id.is_multiple_of(2) || id >= self.next_id {
-            return Err(connection_fault(Http2ErrorCode::ProtocolError, "a frame names a stream that is not open"));
+            return Err(fault(ProtocolError, "a frame names a stream that is not open"));
         }
         Ok(())
     }
@@ -582,10 +573,10 @@ impl ClientConnection {
     fn count_stalled_frame(&mut self) -> Result<(), ConnectionFault> {
         self.idle_frames = self.idle_frames.saturating_add(1);
         if self.output.len() > MAX_UNREAD_OUTPUT {
-            return Err(connection_fault(Http2ErrorCode::EnhanceYourCalm, "the server does not read"));
+            return Err(fault(EnhanceYourCalm, "the server does not read"));
         }
         if self.idle_frames > MAX_IDLE_FRAMES {
-            return Err(connection_fault(Http2ErrorCode::EnhanceYourCalm, "too many frames without a response"));
+            return Err(fault(EnhanceYourCalm, "too many frames without a response"));
         }
         Ok(())
     }
@@ -593,7 +584,7 @@ impl ClientConnection {
     /// Handles a whole frame; of DATA only padded ones come here.
     fn on_frame(&mut self, header: Http2FrameHeader, payload: &[u8]) -> Result<(), ConnectionFault> {
         let Http2FrameHeader { kind, flags, stream: id, .. } = header;
-        let size = connection_fault(Http2ErrorCode::FrameSizeError, "a frame has an invalid length");
+        let size = fault(FrameSizeError, "a frame has an invalid length");
         match kind {
             kind::DATA => {
                 let content = strip_padding(flags, payload)?;
@@ -619,7 +610,7 @@ impl ClientConnection {
             }
             kind::CONTINUATION => return self.on_continuation(flags, payload),
             kind::PUSH_PROMISE => {
-                return Err(connection_fault(Http2ErrorCode::ProtocolError, "PUSH_PROMISE is disabled"));
+                return Err(fault(ProtocolError, "PUSH_PROMISE is disabled"));
             }
             _ => {}
         }
@@ -635,10 +626,7 @@ impl ClientConnection {
                 self.on_window_update(id, i64::from(u32::from_be_bytes(*increment) & 0x7fff_ffff))?;
             }
             kind::SETTINGS | kind::PING | kind::GOAWAY if id != 0 => {
-                return Err(connection_fault(
-                    Http2ErrorCode::ProtocolError,
-                    "a frame of the connection names a stream",
-                ));
+                return Err(fault(ProtocolError, "a frame of the connection names a stream"));
             }
             kind::SETTINGS if flags & flag::ACK == 0 => self.on_settings(payload)?,
             kind::SETTINGS if !payload.is_empty() => return Err(size),
@@ -664,7 +652,7 @@ impl ClientConnection {
         let Some(mut block) = self.block.take() else { return Ok(()) };
         block.length = block.length.saturating_add(payload.len());
         if block.length > MAX_SKIPPED_BLOCK {
-            return Err(connection_fault(Http2ErrorCode::EnhanceYourCalm, "a header section does not end"));
+            return Err(fault(EnhanceYourCalm, "a header section does not end"));
         }
         if block.length <= MAX_BLOCK {
             block.bytes.extend_from_slice(payload);
@@ -674,7 +662,7 @@ impl ClientConnection {
             return Ok(());
         }
         if block.length > MAX_BLOCK {
-            self.fail_stream(block.stream, StreamFailure::Head(HeadFault::TooLarge), Http2ErrorCode::EnhanceYourCalm);
+            self.fail_stream(block.stream, StreamFailure::Head(HeadFault::TooLarge), EnhanceYourCalm);
             return Ok(());
         }
         self.on_section(block.stream, &block.bytes, block.ends_stream)
@@ -713,16 +701,16 @@ impl ClientConnection {
                 Err(error) => Some(StreamFailure::Head(error)),
             },
             ReceivePhase::Ended => {
-                return Err(connection_fault(Http2ErrorCode::StreamClosed, "a header section follows END_STREAM"));
+                return Err(fault(StreamClosed, "a header section follows END_STREAM"));
             }
         };
         if let Some(StreamFailure::Head(HeadFault::Compression(reason))) = failure {
-            return Err(connection_fault(Http2ErrorCode::CompressionError, reason));
+            return Err(fault(CompressionError, reason));
         }
         stream.wake_reader();
         self.idle_frames = 0;
         match failure {
-            Some(failure) => self.fail_stream(id, failure, Http2ErrorCode::ProtocolError),
+            Some(failure) => self.fail_stream(id, failure, ProtocolError),
             None if ends_stream => self.finish_response(id),
             None => {}
         }
@@ -736,14 +724,14 @@ impl ClientConnection {
             ReceivePhase::Content if content.is_empty() => Ok(()),
             ReceivePhase::Content => stream.append_content(before, content),
             ReceivePhase::Ended => {
-                return Err(connection_fault(Http2ErrorCode::StreamClosed, "DATA follows END_STREAM"));
+                return Err(fault(StreamClosed, "DATA follows END_STREAM"));
             }
         };
         if noted.is_ok() && !content.is_empty() {
             self.idle_frames = 0;
         }
         match noted {
-            Err(failure) => self.fail_stream(id, failure, Http2ErrorCode::ProtocolError),
+            Err(failure) => self.fail_stream(id, failure, ProtocolError),
             Ok(()) if ends_stream => self.finish_response(id),
             Ok(()) => {
                 if let Some(stream) = self.stream_mut(id) {
@@ -758,7 +746,7 @@ impl ClientConnection {
     fn finish_response(&mut self, id: u32) {
         let Some(stream) = self.stream_mut(id) else { return };
         if let Err(failure) = stream.on_end() {
-            return self.fail_stream(id, failure, Http2ErrorCode::ProtocolError);
+            return self.fail_stream(id, failure, ProtocolError);
         }
         stream.wake_reader();
         if !stream.is_open() {
@@ -795,9 +783,9 @@ impl ClientConnection {
 
     fn on_window_update(&mut self, id: u32, increment: i64) -> Result<(), ConnectionFault> {
         if increment == 0 {
-            return Err(connection_fault(Http2ErrorCode::ProtocolError, "WINDOW_UPDATE has an increment of 0"));
+            return Err(fault(ProtocolError, "WINDOW_UPDATE has an increment of 0"));
         }
-        let overflow = connection_fault(Http2ErrorCode::FlowControlError, "a window is larger than 2^31-1");
+        let overflow = fault(FlowControlError, "a window is larger than 2^31-1");
         if id == 0 {
             self.send_window = self.send_window.saturating_add(increment);
             if self.send_window > i64::from(MAX_WINDOW) {
@@ -822,29 +810,20 @@ impl ClientConnection {
         let mut settings = self.settings.unwrap_or_default();
         let before = settings.initial_window;
         let values = parse_settings(payload);
-        for (id, value) in
-            values.ok_or(connection_fault(Http2ErrorCode::FrameSizeError, "SETTINGS have an invalid length"))?
-        {
+        for (id, value) in values.ok_or(fault(FrameSizeError, "SETTINGS have an invalid length"))? {
             match id {
                 setting::ENABLE_PUSH if value != 0 => {
-                    return Err(connection_fault(
-                        Http2ErrorCode::ProtocolError,
-                        "the server sets SETTINGS_ENABLE_PUSH",
-                    ));
+                    return Err(fault(ProtocolError, "the server sets SETTINGS_ENABLE_PUSH"));
                 }
                 setting::MAX_CONCURRENT_STREAMS => settings.max_streams = value,
                 setting::INITIAL_WINDOW_SIZE if value > MAX_WINDOW => {
-                    return Err(connection_fault(
-                        Http2ErrorCode::FlowControlError,
-                        "SETTINGS_INITIAL_WINDOW_SIZE is too large",
-                    ));
+                    return Err(fault(FlowControlError, "SETTINGS_INITIAL_WINDOW_SIZE is too large"));
                 }
                 setting::INITIAL_WINDOW_SIZE => settings.initial_window = value.into(),
                 setting::MAX_FRAME_SIZE => {
-                    settings.max_frame =
-                        Some(value).filter(|size| (DEFAULT_MAX_FRAME_LEN..=LARGEST_FRAME_LEN).contains(size)).ok_or(
-                            connection_fault(Http2ErrorCode::ProtocolError, "SETTINGS_MAX_FRAME_SIZE is out of range"),
-                        )?;
+                    settings.max_frame = Some(value)
+                        .filter(|size| (DEFAULT_MAX_FRAME_LEN..=LARGEST_FRAME_LEN).contains(size))
+                        .ok_or(fault(ProtocolError, "SETTINGS_MAX_FRAME_SIZE is out of range"))?;
                 }
                 _ => {}
             }
@@ -854,7 +833,7 @@ impl ClientConnection {
         for (_, stream) in &mut self.streams {
             stream.send_window = stream.send_window.saturating_add(change);
             if stream.send_window > i64::from(MAX_WINDOW) {
-                return Err(connection_fault(Http2ErrorCode::FlowControlError, "a window is larger than 2^31-1"));
+                return Err(fault(FlowControlError, "a window is larger than 2^31-1"));
             }
         }
         if change > 0 {
@@ -877,7 +856,7 @@ fn strip_padding(flags: u8, payload: &[u8]) -> Result<&[u8], ConnectionFault> {
     if flags & flag::PADDED == 0 {
         return Ok(payload);
     }
-    let invalid = connection_fault(Http2ErrorCode::ProtocolError, "padding is longer than its frame");
+    let invalid = fault(ProtocolError, "padding is longer than its frame");
     let (length, rest) = payload.split_first().ok_or(invalid)?;
     rest.len().checked_sub(usize::from(*length)).and_then(|length| rest.get(..length)).ok_or(invalid)
 }

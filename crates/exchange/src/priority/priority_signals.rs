@@ -72,9 +72,6 @@ impl PrioritySignals {
     /// Takes the early priority of `stream`, which is opened now. Streams with a lower ID that were not opened never
     /// will be (RFC 9113 §5.1.1).
     pub fn take_early_in_sequence(&mut self, stream: u64) -> Option<Priority> {
-        if self.early.is_empty() {
-            return None;
-        }
         let mut later = self.early.split_off(&stream);
         let priority = later.remove(&stream);
         self.early = later;
@@ -83,7 +80,7 @@ impl PrioritySignals {
 
     /// Takes the early priority of `stream`, which is opened now.
     pub fn take_early(&mut self, stream: u64) -> Option<Priority> {
-        if self.early.is_empty() { None } else { self.early.remove(&stream) }
+        self.early.remove(&stream)
     }
 }
 

@@ -178,11 +178,7 @@ impl OutgoingBatch {
 
     /// Removes the first `count` messages, which were sent or never will be.
     pub fn remove_messages(&mut self, count: usize) {
-        self.messages.drain(..count.min(self.messages.len()));
-        if self.messages.is_empty() {
-            self.end = 0;
-            self.open = false;
-        }
+        self.settle_messages(count, |_, _| MessageAction::Remove);
     }
 
     /// Does with each of the first `count` messages as `fate` decides from its index and the message.
@@ -207,11 +203,7 @@ impl OutgoingBatch {
 
     /// Splits the first `count` messages into messages of one datagram each.
     pub fn split_messages(&mut self, count: usize) {
-        let count = count.min(self.messages.len());
-        let singles: Vec<OutgoingMessage> =
-            self.messages.drain(..count).flat_map(OutgoingMessage::into_single_datagrams).collect();
-        self.messages.splice(..0, singles);
-        self.open = false;
+        self.settle_messages(count, |_, _| MessageAction::Split);
     }
 }
 

@@ -15,6 +15,6 @@ mod uring;
 pub(super) use int_option::IntOption;
 pub(super) use mmsg::{GRO_MESSAGE_LEN, KernelMessage, PLAIN_MESSAGE_LEN, ReceiveBatch, SendBatch};
 pub(super) use readiness::register_interest;
-pub(super) use reuseport::{Instruction, attach_reuseport_cbpf};
+pub(super) use reuseport::attach_reuseport_cbpf;
 pub(super) use tcp::tcp_info;
-pub(super) use uring::{MultishotReceive, Ring, UringError, UringErrorKind, max_completions};
+pub(super) use uring::{MultishotReceive, Ring, UringError, max_completions};

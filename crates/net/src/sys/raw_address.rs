@@ -1,6 +1,7 @@
 //! Converts socket addresses to and from the kernel's form: sockaddr_in (ip(7)) and sockaddr_in6 (ipv6(7)).
 
-use libc::{AF_INET, AF_INET6, in_addr, in6_addr, sockaddr_in, sockaddr_in6, socklen_t};
+use libc::{AF_INET, AF_INET6, sockaddr_in, sockaddr_in6, socklen_t};
+use socket2::SockAddr;
 use std::{
     mem::size_of,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6},
@@ -27,34 +28,13 @@ impl RawAddress {
 
     /// Converts `address` for a socket, which `is_v6` or not, and returns its length. An IPv6 socket gets an IPv4
     /// address as an IPv4-mapped one.
-    #[expect(clippy::cast_possible_truncation, reason = "a family is a small number, a length 28 at most")]
     pub(super) fn new(address: SocketAddr, is_v6: bool) -> (Self, socklen_t) {
-        let mut name = Self::zero_address();
-        match address {
-            SocketAddr::V4(v4) if !is_v6 => {
-                name.v4 = sockaddr_in {
-                    sin_family: AF_INET as u16,
-                    sin_port: v4.port().to_be(),
-                    sin_addr: in_addr { s_addr: u32::from_ne_bytes(v4.ip().octets()) },
-                    sin_zero: [0; 8],
-                };
-                (name, size_of::<sockaddr_in>() as socklen_t)
-            }
-            address => {
-                let (ip, scope) = match address {
-                    SocketAddr::V4(v4) => (v4.ip().to_ipv6_mapped(), 0),
-                    SocketAddr::V6(v6) => (*v6.ip(), v6.scope_id()),
-                };
-                name.v6 = sockaddr_in6 {
-                    sin6_family: AF_INET6 as u16,
-                    sin6_port: address.port().to_be(),
-                    sin6_flowinfo: 0,
-                    sin6_addr: in6_addr { s6_addr: ip.octets() },
-                    sin6_scope_id: scope,
-                };
-                (name, size_of::<sockaddr_in6>() as socklen_t)
-            }
-        }
+        let name = SockAddr::from(match address {
+            SocketAddr::V4(v4) if is_v6 => (v4.ip().to_ipv6_mapped(), v4.port()).into(),
+            address => address,
+        });
+        // SAFETY: ip(7), ipv6(7): socket2's storage is larger, is initialized, and begins with one of both addresses.
+        (unsafe { name.as_ptr().cast::<Self>().read() }, name.len())
     }
 
     /// Reads an address that the kernel wrote among other bytes.

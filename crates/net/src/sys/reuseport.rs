@@ -7,15 +7,6 @@ use std::{
     os::fd::{AsFd, AsRawFd},
 };
 
-/// One instruction of classic BPF (linux/filter.h).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Instruction {
-    pub(crate) code: u16,
-    pub(crate) jump_true: u8,
-    pub(crate) jump_false: u8,
-    pub(crate) operand: u32,
-}
-
 /// Has `program` choose the socket for each datagram of the reuseport group of `socket`: the program returns the
 /// socket's index, in the order of bind(2).
 ///
@@ -23,14 +14,12 @@ pub(crate) struct Instruction {
 ///
 /// ENOPROTOOPT before Linux 4.5 and in sandboxes without the option, EINVAL for a program that the kernel does not
 /// accept.
-pub(crate) fn attach_reuseport_cbpf(socket: &impl AsFd, program: &[Instruction]) -> io::Result<()> {
-    let mut filter: Vec<sock_filter> =
-        program.iter().map(|i| sock_filter { code: i.code, jt: i.jump_true, jf: i.jump_false, k: i.operand }).collect();
-    let len = u16::try_from(filter.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+pub(crate) fn attach_reuseport_cbpf(socket: &impl AsFd, program: &[sock_filter]) -> io::Result<()> {
+    let len = u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     let value_len = socklen_t::try_from(size_of::<sock_fprog>()).map_err(|_| io::ErrorKind::InvalidInput)?;
-    let program = sock_fprog { len, filter: filter.as_mut_ptr() };
+    let program = sock_fprog { len, filter: program.as_ptr().cast_mut() };
     // SAFETY: socket(7), SO_ATTACH_REUSEPORT_CBPF: the option's value is a sock_fprog, whose size is given and whose
-    // filter points to `len` instructions. The kernel copies them before it returns, and `filter` is alive until then.
+    // filter points to `len` instructions, which are borrowed for the call. The kernel only reads these.
     let result = unsafe {
         libc::setsockopt(
             socket.as_fd().as_raw_fd(),

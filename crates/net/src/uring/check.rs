@@ -32,8 +32,8 @@ const CHECK_TIMEOUT: Duration = Duration::from_secs(1);
 ///
 /// The error of the step that failed.
 pub(crate) fn check_io_uring() -> Result<(), UringError> {
-    let socket = bind_loopback().map_err(UringError::Socket)?;
-    let local = socket.local_addr().map_err(UringError::Socket)?;
+    let socket = bind_loopback().map_err(UringError::in_step("io_uring_register, files"))?;
+    let local = socket.local_addr().map_err(UringError::in_step("io_uring_register, files"))?;
     let ring = Ring::new(&socket, local, max_completions(CHECK_BATCH_MESSAGES))?;
     // Features that the kernel lacks are not io_uring's fault.
     let _ = feature::enable_local_address(&socket, local);
@@ -54,7 +54,7 @@ pub(crate) fn check_io_uring() -> Result<(), UringError> {
     }
     let (deadline, mut arrived) = (Instant::now() + CHECK_TIMEOUT, 0);
     while arrived < CHECK_DATAGRAMS && Instant::now() < deadline {
-        let taken = receive.take_messages().map_err(UringError::Enter)?;
+        let taken = receive.take_messages().map_err(UringError::in_step("io_uring_enter"))?;
         for index in 0..taken.messages {
             let whole = receive.batch_message(index).is_some_and(|message| {
                 (message.len, message.remote, message.truncated) == (CHECK_DATAGRAM_LEN, Some(local), false)

@@ -39,7 +39,7 @@ impl UringReceiver {
     ) -> Result<Self, UringError> {
         let messages = usize::from(receive_batch.max(1));
         Ok(Self {
-            event: ring.register_events().map_err(UringError::Register)?,
+            event: ring.register_events().map_err(UringError::in_step("epoll_ctl"))?,
             local,
             batch: MultishotReceive::new(ring, messages, if gro { GRO_MESSAGE_LEN } else { PLAIN_MESSAGE_LEN })?,
             cut: DatagramSplitter::new(local, messages, Arc::clone(&metrics)),

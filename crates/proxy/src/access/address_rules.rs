@@ -1,7 +1,7 @@
 //! Decides by `routes[].deny` and `routes[].allow` whether a route serves a client's address. Pure.
 
 use litequic_config::{self as config, Network};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Addresses that a route denies and admits.
 #[derive(Debug)]
@@ -26,64 +26,46 @@ impl AddressRules {
 
 /// Set of IP addresses: the networks of each family as disjoint ranges in ascending order.
 #[derive(Debug, Default)]
-pub(crate) struct AddressSet {
-    ipv4: Vec<(u32, u32)>,
-    ipv6: Vec<(u128, u128)>,
-}
+pub(crate) struct AddressSet(Vec<(IpAddr, IpAddr)>);
 
 impl AddressSet {
     /// The set of the addresses in `networks`.
     pub(crate) fn new<'a>(networks: impl IntoIterator<Item = &'a Network>) -> Self {
-        let (mut ipv4, mut ipv6) = (Vec::new(), Vec::new());
-        for Network { address, prefix } in networks {
-            match address {
-                IpAddr::V4(address) => ipv4.push(range_of_ipv4(address.to_bits(), *prefix)),
-                IpAddr::V6(address) => {
-                    let first = address.to_bits();
-                    ipv6.push((first, first | u128::MAX.checked_shr((*prefix).into()).unwrap_or(0)));
-                }
+        let range = |&Network { address, prefix }: &Network| match address {
+            IpAddr::V4(first) => {
+                let last = first.to_bits() | u32::MAX.checked_shr(prefix.into()).unwrap_or(0);
+                (address, Ipv4Addr::from_bits(last).into())
             }
-        }
-        Self { ipv4: merge_ranges(ipv4), ipv6: merge_ranges(ipv6) }
+            IpAddr::V6(first) => {
+                let last = first.to_bits() | u128::MAX.checked_shr(prefix.into()).unwrap_or(0);
+                (address, Ipv6Addr::from_bits(last).into())
+            }
+        };
+        let mut ranges: Vec<(IpAddr, IpAddr)> = networks.into_iter().map(range).collect();
+        // IPv4 comes first, so that no range overlaps one of the other family.
+        ranges.sort_unstable();
+        ranges.dedup_by(|(first, last), (_, end)| {
+            let overlaps = *first <= *end;
+            if overlaps {
+                *end = (*last).max(*end);
+            }
+            overlaps
+        });
+        Self(ranges)
     }
 
     /// Whether `address` is in the set; an IPv4-mapped one counts as IPv4.
     pub(crate) fn covers_address(&self, address: IpAddr) -> bool {
-        match address.to_canonical() {
-            IpAddr::V4(address) => ranges_contain(&self.ipv4, address.to_bits()),
-            IpAddr::V6(address) => ranges_contain(&self.ipv6, address.to_bits()),
-        }
+        let address = address.to_canonical();
+        let begun = self.0.partition_point(|(first, _)| *first <= address);
+        begun.checked_sub(1).and_then(|last| self.0.get(last)).is_some_and(|(_, end)| address <= *end)
     }
-}
-
-fn range_of_ipv4(first: u32, prefix: u8) -> (u32, u32) {
-    (first, first | u32::MAX.checked_shr(prefix.into()).unwrap_or(0))
-}
-
-/// Sorts `ranges`, and merges the ranges that overlap.
-fn merge_ranges<T: Ord + Copy>(mut ranges: Vec<(T, T)>) -> Vec<(T, T)> {
-    ranges.sort_unstable();
-    let mut merged: Vec<(T, T)> = Vec::with_capacity(ranges.len());
-    for (first, last) in ranges {
-        match merged.last_mut() {
-            Some((_, end)) if first <= *end => *end = last.max(*end),
-            _ => merged.push((first, last)),
-        }
-    }
-    merged
-}
-
-/// Whether one of `ranges`, which are disjoint and in ascending order, has `address`.
-fn ranges_contain<T: Ord + Copy>(ranges: &[(T, T)], address: T) -> bool {
-    let begun = ranges.partition_point(|(first, _)| *first <= address);
-    begun.checked_sub(1).and_then(|last| ranges.get(last)).is_some_and(|(_, end)| address <= *end)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::net::{Ipv4Addr, Ipv6Addr};
 
     fn network(text: &str) -> Network {
         let (address, prefix) = text.split_once('/').unwrap();
@@ -163,7 +145,8 @@ mod tests {
             let set = AddressSet::new(&networks);
             let edges = networks.iter().flat_map(|network| match network.address {
                 IpAddr::V4(first) => {
-                    let (first, last) = range_of_ipv4(first.to_bits(), network.prefix);
+                    let first = first.to_bits();
+                    let last = first | u32::MAX.checked_shr(network.prefix.into()).unwrap_or(0);
                     [first, first.wrapping_sub(1), last, last.wrapping_add(1)].map(|bits| IpAddr::V4(Ipv4Addr::from_bits(bits)))
                 }
                 IpAddr::V6(first) => {

@@ -191,7 +191,7 @@ struct ConnectAttempt<'a> {
     /// TLS configuration, and the bytes that are sent before the handshake.
     secure: Option<(&'a OriginTlsConfig, Option<&'a [u8]>)>,
     deadline: Instant,
-    metrics: Option<&'a ProxyMetrics>,
+    metrics: Option<&'a Arc<ProxyMetrics>>,
 }
 
 impl ConnectAttempt<'_> {

@@ -54,7 +54,7 @@ thread_local! {
 /// An HTTP/2 connection to a server. Dropping it closes it.
 #[derive(Debug)]
 pub(crate) struct Http2Connection {
-    pub(super) state: RefCell<ClientConnection>,
+    pub(crate) state: RefCell<ClientConnection>,
     socket: RefCell<OriginSocket>,
     /// Task that reads and writes, once it has run.
     driver: RefCell<Option<Waker>>,
@@ -144,21 +144,6 @@ impl Http2Connection {
     /// Whether another request may be sent.
     pub(crate) fn accepts_requests(&self) -> bool {
         !self.is_retired.get() && self.state.borrow().accepts_streams()
-    }
-
-    /// Number of requests in flight.
-    pub(crate) fn open_streams(&self) -> u32 {
-        self.state.borrow().open_streams
-    }
-
-    /// Most requests at a time that the server allows.
-    pub(crate) fn max_streams(&self) -> u32 {
-        self.state.borrow().peer_stream_limit()
-    }
-
-    /// Bytes of request bodies that the server accepts at this moment.
-    pub(crate) fn send_window(&self) -> i64 {
-        self.state.borrow().send_window
     }
 
     /// Time since which the connection has no request; `None` while it has one.
@@ -264,7 +249,6 @@ impl Http2Connection {
                 if !socket.is_tls_socket() && read.is_ready() {
                     self.metrics.syscalls_origin_read.increment();
                 }
-                socket.count_syscalls(&self.metrics);
                 drop(socket);
                 ready!(read)?;
                 self.metrics.wake.note_cause(WakeCause::Origin);
@@ -305,9 +289,7 @@ impl Http2Connection {
         let mut state = self.state.borrow_mut();
         for _ in 0..MAX_CALLS {
             if state.output_length() == 0 {
-                let flushed = Pin::new(&mut *socket).poll_flush(cx);
-                socket.count_syscalls(&self.metrics);
-                return flushed;
+                return Pin::new(&mut *socket).poll_flush(cx);
             }
             let mut parts = [IoSlice::new(&[]); MAX_PARTS];
             let count = state.fill_output(&mut parts);
@@ -315,7 +297,6 @@ impl Http2Connection {
             if !socket.is_tls_socket() && written.is_ready() {
                 self.metrics.syscalls_origin_write.increment();
             }
-            socket.count_syscalls(&self.metrics);
             match ready!(written)? {
                 0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
                 written => state.on_output_written(written),

@@ -45,6 +45,9 @@ const MAX_WRITES: usize = 16;
 /// Most parts of one write, a head among them.
 const MAX_PARTS: usize = 3 * MAX_PIECES + 2;
 
+/// Reads of session tickets on an idle connection after which the server counts as one that does not stop sending.
+const MAX_IDLE_READS: usize = 4;
+
 /// Part of the idle time that an origin announces in which no request is sent any more: a round trip, lost packets
 /// included.
 const MAX_KEEP_ALIVE_MARGIN: Duration = Duration::from_secs(1);
@@ -207,14 +210,12 @@ pub(crate) enum SendFailure {
 
 impl OriginConnection {
     pub(crate) fn new(
-        mut socket: OriginSocket,
+        socket: OriginSocket,
         address: Option<SocketAddr>,
         descriptor: Descriptor,
         metrics: &Arc<ProxyMetrics>,
     ) -> Self {
         metrics.wake.note_cause(WakeCause::Origin);
-        // Count the system calls of the handshake.
-        socket.count_syscalls(metrics);
         Self {
             socket: RefCell::new(socket),
             address,
@@ -357,11 +358,7 @@ impl OriginConnection {
             && incoming.unread.unparsed_bytes().is_empty()
             && self.is_sent()
             && !self.write_failed.get()
-            && match &*self.socket.borrow() {
-                // TLS may have decrypted more than was read.
-                OriginSocket::Tls(stream) => stream.session.is_fully_read(),
-                OriginSocket::Tcp(_) | OriginSocket::Unix(_) => true,
-            }
+            && self.socket.borrow().is_fully_read()
     }
 
     /// Whether the socket has accepted the whole request.
@@ -496,11 +493,7 @@ impl OriginConnection {
 
     /// Waits until TLS holds no bytes that the socket has not accepted.
     fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<()> {
-        let mut socket = self.socket.borrow_mut();
-        let flushed = Pin::new(&mut *socket).poll_flush(cx);
-        socket.count_syscalls(&self.metrics);
-        drop(socket);
-        match ready!(flushed) {
+        match ready!(self.with_socket(|socket| socket.poll_flush(cx))) {
             Ok(()) => return Poll::Ready(()),
             Err(error) => self.record_write_failure(&error),
         }
@@ -557,17 +550,13 @@ impl OriginConnection {
         room: usize,
         read: impl FnOnce(Pin<&mut OriginSocket>) -> Poll<io::Result<usize>>,
     ) -> Poll<io::Result<usize>> {
-        let mut socket = self.socket.borrow_mut();
-        let result = read(Pin::new(&mut *socket));
-        let is_tls = socket.is_tls_socket();
-        socket.count_syscalls(&self.metrics);
-        drop(socket);
+        let result = self.with_socket(read);
         self.note_wake(&result);
         if let Poll::Ready(Err(error)) = &result {
             TlsFailure::record_failure(error, &self.failure, &self.metrics);
         }
         if let Poll::Ready(Ok(read)) = result {
-            if !is_tls {
+            if !self.socket.borrow().is_tls_socket() {
                 self.metrics.syscalls_origin_read.increment();
             }
             if read == 0 && room > 0 && self.write_failed.get() {
@@ -584,9 +573,7 @@ impl OriginConnection {
     pub(crate) fn poll_write(&self, parts: &[IoSlice<'_>], cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let mut socket = self.socket.borrow_mut();
         let result = Pin::new(&mut *socket).poll_write_vectored(cx, parts);
-        if socket.is_tls_socket() {
-            socket.count_syscalls(&self.metrics);
-        } else if result.is_ready() {
+        if !socket.is_tls_socket() && result.is_ready() {
             self.metrics.syscalls_origin_write.increment();
         }
         drop(socket);
@@ -594,12 +581,9 @@ impl OriginConnection {
         result
     }
 
-    /// Calls `act`, an operation of a tunnel without bytes, with the socket.
+    /// Calls `act` with the socket.
     pub(crate) fn with_socket<T>(&self, act: impl FnOnce(Pin<&mut OriginSocket>) -> T) -> T {
-        let mut socket = self.socket.borrow_mut();
-        let result = act(Pin::new(&mut *socket));
-        socket.count_syscalls(&self.metrics);
-        result
+        act(Pin::new(&mut *self.socket.borrow_mut()))
     }
 
     /// Leaves HTTP after a 101, the last head, and returns the bytes behind it. `None` if the request was not sent
@@ -624,17 +608,24 @@ impl OriginConnection {
 
     /// Whether neither bytes nor the connection's end are ready to be read at this moment: the runtime polls for them
     /// only between two turns of a worker, and a request sent meanwhile would be lost, or get bytes that are not its
-    /// response. One system call.
+    /// response. One system call, or more if TLS has sent session tickets or key updates.
     pub(crate) fn peek_quiet(&self) -> bool {
         let mut socket = self.socket.borrow_mut();
-        if let OriginSocket::Tls(stream) = &mut *socket {
-            let is_quiet = stream.drain_quiet();
-            stream.count_tls_syscalls(&self.metrics);
-            return is_quiet;
+        if !socket.is_fully_read() {
+            return false;
         }
-        self.metrics.syscalls_origin_look.increment();
-        let peeked = socket.with_raw_socket(|socket| socket.peek(&mut [MaybeUninit::uninit()]));
-        peeked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+        for _ in 0..MAX_IDLE_READS {
+            self.metrics.syscalls_origin_look.increment();
+            let peeked = socket.with_raw_socket(|socket| socket.peek(&mut [MaybeUninit::uninit()]));
+            if let Err(error) = peeked {
+                return error.kind() == io::ErrorKind::WouldBlock;
+            }
+            let OriginSocket::Tls(stream) = &mut *socket else { return false };
+            if !stream.take_idle_records() {
+                return false;
+            }
+        }
+        false
     }
 
     /// Notes a read or write that succeeds, which may be what the worker waited for.

@@ -1,7 +1,6 @@
 //! Wraps the socket of a connection to an origin: TCP, TLS or a Unix socket.
 
 use super::tls::OriginTlsStream;
-use crate::metrics::ProxyMetrics;
 use litequic_resources::send::TRAIN_BYTES;
 use socket2::SockRef;
 use std::{
@@ -27,13 +26,6 @@ pub(crate) enum OriginSocket {
 }
 
 impl OriginSocket {
-    /// Counts the system calls of TLS; other sockets need one for each call.
-    pub(crate) fn count_syscalls(&mut self, metrics: &ProxyMetrics) {
-        if let Self::Tls(stream) = self {
-            stream.count_tls_syscalls(metrics);
-        }
-    }
-
     pub(crate) const fn is_tls_socket(&self) -> bool {
         matches!(self, Self::Tls(_))
     }
@@ -42,8 +34,24 @@ impl OriginSocket {
     pub(super) fn with_raw_socket<T>(&self, act: impl FnOnce(SockRef<'_>) -> T) -> T {
         act(match self {
             Self::Tcp(stream) => SockRef::from(stream),
-            Self::Tls(stream) => SockRef::from(&stream.stream),
+            Self::Tls(stream) => SockRef::from(&stream.tls.get_ref().0.stream),
             Self::Unix(stream) => SockRef::from(stream),
+        })
+    }
+
+    /// Whether no bytes were received that no read has returned.
+    pub(super) fn is_fully_read(&self) -> bool {
+        match self {
+            Self::Tls(stream) => stream.is_fully_read(),
+            Self::Tcp(_) | Self::Unix(_) => true,
+        }
+    }
+
+    fn as_writer(&mut self) -> Pin<&mut (dyn AsyncWrite + Unpin)> {
+        Pin::new(match self {
+            Self::Tcp(stream) => stream,
+            Self::Tls(stream) => &mut *stream.tls,
+            Self::Unix(stream) => stream,
         })
     }
 }
@@ -60,11 +68,7 @@ impl AsyncRead for OriginSocket {
 
 impl AsyncWrite for OriginSocket {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        match &mut *self {
-            Self::Tcp(stream) => Pin::new(stream).poll_write(cx, buf),
-            Self::Tls(stream) => stream.poll_write(cx, &[io::IoSlice::new(buf)]),
-            Self::Unix(stream) => Pin::new(stream).poll_write(cx, buf),
-        }
+        self.as_writer().poll_write(cx, buf)
     }
 
     fn poll_write_vectored(
@@ -72,11 +76,7 @@ impl AsyncWrite for OriginSocket {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        match &mut *self {
-            Self::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
-            Self::Tls(stream) => stream.poll_write(cx, bufs),
-            Self::Unix(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
-        }
+        self.as_writer().poll_write_vectored(cx, bufs)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -84,18 +84,10 @@ impl AsyncWrite for OriginSocket {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut *self {
-            Self::Tls(stream) => stream.poll_flush(cx),
-            // Plain sockets buffer no bytes here.
-            Self::Tcp(_) | Self::Unix(_) => Poll::Ready(Ok(())),
-        }
+        self.as_writer().poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut *self {
-            Self::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
-            Self::Tls(stream) => stream.poll_shutdown(cx),
-            Self::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
-        }
+        self.as_writer().poll_shutdown(cx)
     }
 }

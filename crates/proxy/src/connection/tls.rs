@@ -1,22 +1,14 @@
-//! Encrypts connections to origins with TLS: rustls' unbuffered connection over a TCP stream.
+//! Encrypts connections to origins with TLS, by tokio-rustls over a TCP stream.
 //!
-//! rustls would read 16 KiB at a time at most by itself, where large reads are what makes long GSO trains for clients.
-//! So ciphertext is received into one large buffer a thread, decrypted there, and copied to the reader's buffer. The
-//! connection keeps the beginning of a record until its rest comes
-//! ([0045](../../../../docs/adr/0045-tls-to-origins.md)).
+//! rustls by itself reads 4 KiB at a time, where large reads are what makes long GSO trains for clients. So the socket
+//! beneath it reads ahead as much as the reader has room for ([0045](../../../../docs/adr/0045-tls-to-origins.md)).
 
 use crate::{answer::Error, metrics::ProxyMetrics};
-use bytes::{Buf, BytesMut};
-use rustls::{
-    AlertDescription, ClientConfig, HandshakeKind,
-    client::{Resumption, UnbufferedClientConnection},
-    pki_types::ServerName,
-    unbuffered::{ConnectionState, EncodeError, UnbufferedStatus, WriteTraffic},
-};
+use bytes::{Buf, BufMut, BytesMut};
+use rustls::{AlertDescription, ClientConfig, HandshakeKind, client::Resumption, pki_types::ServerName};
 use socket2::SockRef;
 use std::{
     cell::RefCell,
-    future::poll_fn,
     io::{self, IoSlice, Read as _},
     pin::Pin,
     sync::Arc,
@@ -27,39 +19,18 @@ use tokio::{
     net::TcpStream,
     time::Instant,
 };
+use tokio_rustls::{TlsConnector, client::TlsStream};
+use tokio_util::io::poll_read_buf;
 
-/// Most bytes of plaintext in a record (RFC 8446 §5.1).
-const MAX_FRAGMENT: usize = 16 * 1024;
 /// Most bytes of a record with its header and what encryption may add: 256 bytes (RFC 8446 §5.2), or 2,048 in TLS 1.2,
 /// of which rustls' ciphers use less.
-const MAX_RECORD: usize = 5 + MAX_FRAGMENT + 256;
-/// Most bytes of plaintext that one write encrypts: eight records.
-const MAX_WRITE_PLAINTEXT: usize = 8 * MAX_FRAGMENT;
-/// Size of the scratch buffer: the largest read (`origin_connection`), the record that it ends within, and the
-/// beginning of a handshake message, of which rustls accepts 64 KiB.
-const SCRATCH_BYTES: usize = 256 * 1024 + MAX_RECORD + 64 * 1024;
+const MAX_RECORD: usize = 5 + 16 * 1024 + 256;
 /// Bytes of one read in a handshake, and on an idle connection.
 const SMALL_READ: usize = 64 * 1024;
-/// Reads on an idle connection after which the server counts as one that does not stop sending.
-const MAX_IDLE_READS: usize = 4;
 /// ALPN name of HTTP/2 (RFC 9113 §3.1).
 const ALPN_HTTP2: &[u8] = b"h2";
 /// Sessions that are remembered for each server (RFC 8446 §4.6.1): rustls keeps as many of a name.
 const SESSIONS_PER_SERVER: usize = 8;
-
-thread_local! {
-    /// Scratch for ciphertext, for one call at a time.
-    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
-
-fn with_record_scratch<T>(act: impl FnOnce(&mut [u8]) -> T) -> T {
-    BUFFER.with_borrow_mut(|buffer| {
-        if buffer.is_empty() {
-            buffer.resize(SCRATCH_BYTES, 0);
-        }
-        act(buffer)
-    })
-}
 
 /// TLS to the servers of one origin, with the present content of its files. Two values are equal if their files are.
 #[derive(Clone)]
@@ -146,16 +117,16 @@ impl OriginTlsConfig {
         stream: TcpStream,
         header: Option<&[u8]>,
         deadline: Instant,
-        metrics: Option<&ProxyMetrics>,
+        metrics: Option<&Arc<ProxyMetrics>>,
     ) -> io::Result<OriginTlsStream> {
         let began = Instant::now();
-        let shaking = litequic_base::timers::timeout_at(deadline, self.shake_hands(stream, header));
+        let shaking = litequic_base::timers::timeout_at(deadline, self.shake_hands(stream, header, metrics));
         let shaken = shaking.await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
         let Some(metrics) = metrics else { return shaken };
         match &shaken {
             Ok(secured) => {
                 metrics.origin_tls_duration.observe_time(began.elapsed());
-                if secured.session.connection.handshake_kind() == Some(HandshakeKind::Resumed) {
+                if secured.tls.get_ref().1.handshake_kind() == Some(HandshakeKind::Resumed) {
                     metrics.origin_tls_resumed.increment();
                 } else {
                     metrics.origin_tls_full.increment();
@@ -170,7 +141,12 @@ impl OriginTlsConfig {
         shaken
     }
 
-    async fn shake_hands(&self, mut stream: TcpStream, header: Option<&[u8]>) -> io::Result<OriginTlsStream> {
+    async fn shake_hands(
+        &self,
+        mut stream: TcpStream,
+        header: Option<&[u8]>,
+        metrics: Option<&Arc<ProxyMetrics>>,
+    ) -> io::Result<OriginTlsStream> {
         if let Some(header) = header {
             stream.write_all(header).await?;
         }
@@ -178,26 +154,29 @@ impl OriginTlsConfig {
             return Err(TlsFailure::protocol_failure("TLS is not configured for this server").into());
         };
         let wants_http2 = config.alpn_protocols == [ALPN_HTTP2];
-        let connection = UnbufferedClientConnection::new(config, name)
-            .map_err(|error| TlsFailure::protocol_failure(error.to_string()))?;
-        let session = Box::new(OriginTlsSession {
-            connection,
-            refusal: self.refusal,
-            incoming: Vec::new(),
-            plaintext: BytesMut::new(),
-            outgoing: BytesMut::new(),
-            peer_closed: false,
-            closing: false,
-            failure: None,
-            calls: SyscallCounts::default(),
-        });
-        let mut secured = OriginTlsStream { stream, session };
-        poll_fn(|cx| secured.poll_tls_handshake(cx)).await?;
-        if wants_http2 && secured.session.connection.alpn_protocol() != Some(ALPN_HTTP2) {
+        let socket = ReadAheadSocket {
+            stream,
+            ahead: BytesMut::new(),
+            read_size: SMALL_READ,
+            position: RecordPosition::default(),
+            metrics: metrics.cloned(),
+        };
+        let tls = match TlsConnector::from(config).connect(name, socket).await {
+            Ok(tls) => Box::new(tls),
+            Err(error) => {
+                let error = classify_tls_error(error, self.refusal);
+                if TlsFailure::in_error(&error).is_some() {
+                    return Err(error);
+                }
+                let reason = format!("the connection ended within the TLS handshake: {error}");
+                return Err(TlsFailure::protocol_failure(reason).into());
+            }
+        };
+        if wants_http2 && tls.get_ref().1.alpn_protocol() != Some(ALPN_HTTP2) {
             let reason = "the server does not offer HTTP/2 by ALPN: see origin.protocol";
             return Err(TlsFailure::protocol_failure(reason).into());
         }
-        Ok(secured)
+        Ok(OriginTlsStream { tls, refusal: self.refusal })
     }
 }
 
@@ -274,371 +253,157 @@ impl From<TlsFailure> for io::Error {
     }
 }
 
-/// System calls since the last count.
-#[derive(Debug, Default)]
-struct SyscallCounts {
-    reads: u64,
-    writes: u64,
-    looks: u64,
+/// The error of a read or handshake of tokio-rustls, with a [`TlsFailure`] in place of rustls' errors.
+fn classify_tls_error(error: io::Error, refusal: fn() -> Option<String>) -> io::Error {
+    match error.get_ref().and_then(|inner| inner.downcast_ref()) {
+        Some(fault) => TlsFailure::new(fault, refusal).into(),
+        None if error.kind() == io::ErrorKind::InvalidData => TlsFailure::protocol_failure(error.to_string()).into(),
+        None if error.kind() == io::ErrorKind::UnexpectedEof => error.kind().into(),
+        None => error,
+    }
 }
 
 /// A TCP stream with TLS, after its handshake.
 pub(crate) struct OriginTlsStream {
-    pub(super) stream: TcpStream,
-    pub(super) session: Box<OriginTlsSession>,
-}
-
-/// TLS session with buffers.
-pub(super) struct OriginTlsSession {
-    connection: UnbufferedClientConnection,
+    pub(super) tls: Box<TlsStream<ReadAheadSocket>>,
     refusal: fn() -> Option<String>,
-    /// Ciphertext that was received: the beginning of a record.
-    incoming: Vec<u8>,
-    /// Plaintext that did not fit into the reader's buffer.
-    plaintext: BytesMut,
-    /// Ciphertext that the socket has not accepted.
-    outgoing: BytesMut,
-    /// Whether the server's close_notify has come, which no data may follow (RFC 8446 §6.1).
-    peer_closed: bool,
-    /// Whether close_notify was queued.
-    closing: bool,
-    failure: Option<TlsFailure>,
-    calls: SyscallCounts,
 }
 
-litequic_base::partial_debug!(OriginTlsStream { stream });
-
-impl OriginTlsSession {
-    /// Decrypts the complete records in `records` into `buf`, and keeps the plaintext that does not fit there, and the
-    /// rest of `records`.
-    fn take_records(&mut self, records: &mut [u8], buf: &mut ReadBuf<'_>) {
-        let mut done = 0_usize;
-        while self.failure.is_none() {
-            let rest = records.get_mut(done..).unwrap_or_default();
-            let Self { connection, plaintext, outgoing, peer_closed, .. } = self;
-            let UnbufferedStatus { mut discard, state } = connection.process_tls_records(rest);
-            let mut is_last = false;
-            let result = match state {
-                Ok(ConnectionState::ReadTraffic(mut traffic)) => loop {
-                    match traffic.next_record() {
-                        Some(Ok(record)) => {
-                            discard = discard.saturating_add(record.discard);
-                            plaintext.extend_from_slice(put_plaintext(record.payload, buf));
-                        }
-                        Some(Err(error)) => break Err(error),
-                        None => break Ok(()),
-                    }
-                },
-                Ok(ConnectionState::EncodeTlsData(mut data)) => {
-                    append_encoded(outgoing, |out| data.encode(out));
-                    Ok(())
-                }
-                Ok(ConnectionState::TransmitTlsData(data)) => {
-                    // The data is in `outgoing`, which is sent before anything else.
-                    data.done();
-                    Ok(())
-                }
-                Ok(ConnectionState::PeerClosed) => {
-                    *peer_closed = true;
-                    Ok(())
-                }
-                Ok(_) => {
-                    is_last = true;
-                    Ok(())
-                }
-                Err(error) => Err(error),
-            };
-            done = done.saturating_add(discard);
-            if let Err(error) = result {
-                self.end_by_error(&error, records.get_mut(done..).unwrap_or_default());
-            }
-            if is_last {
-                break;
-            }
-        }
-        // An idle connection has no memory for ciphertext.
-        self.incoming = records.get(done..).unwrap_or_default().to_vec();
-    }
-
-    /// Ends the session by `error`, with an alert for the server, unless the server has sent one.
-    fn end_by_error(&mut self, error: &rustls::Error, records: &mut [u8]) {
-        self.failure = Some(TlsFailure::new(error, self.refusal));
-        let Self { connection, outgoing, .. } = self;
-        if let Ok(ConnectionState::EncodeTlsData(mut data)) = connection.process_tls_records(records).state {
-            append_encoded(outgoing, |out| data.encode(out));
-        }
-    }
-
-    /// Moves plaintext that was decrypted before to `buf`.
-    fn move_plaintext(&mut self, buf: &mut ReadBuf<'_>) {
-        let kept = put_plaintext(&self.plaintext, buf).len();
-        if kept == 0 {
-            self.plaintext = BytesMut::new();
-        } else {
-            self.plaintext.advance(self.plaintext.len().saturating_sub(kept));
-        }
-    }
-
-    /// Receives at most `most` bytes, or a record, by `read`, which is one system call, and decrypts them into `buf`.
-    fn receive_records(
-        &mut self,
-        most: usize,
-        buf: &mut ReadBuf<'_>,
-        read: impl FnOnce(&mut ReadBuf<'_>) -> Poll<io::Result<()>>,
-    ) -> Poll<io::Result<()>> {
-        with_record_scratch(|scratch| {
-            let kept = self.incoming.len();
-            let space = scratch.get_mut(kept..).unwrap_or_default();
-            let most = most.saturating_sub(kept).max(MAX_RECORD).min(space.len());
-            if most == 0 {
-                return Poll::Ready(Err(TlsFailure::protocol_failure("a handshake message is too long").into()));
-            }
-            let mut received = ReadBuf::new(space.get_mut(..most).unwrap_or_default());
-            ready!(read(&mut received))?;
-            let read = received.filled().len();
-            if read == 0 {
-                return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
-            }
-            let records = scratch.get_mut(..kept.saturating_add(read)).unwrap_or_default();
-            records.get_mut(..kept).unwrap_or_default().copy_from_slice(&self.incoming);
-            self.take_records(records, buf);
-            Poll::Ready(Ok(()))
-        })
-    }
-
-    /// Whether no unread bytes are left: no plaintext, no incomplete record, no end.
-    pub(super) fn is_fully_read(&self) -> bool {
-        self.plaintext.is_empty() && self.incoming.is_empty() && !self.peer_closed && self.failure.is_none()
-    }
-
-    /// Calls `write` to encrypt.
-    fn write_traffic<T>(
-        &mut self,
-        write: impl FnOnce(&mut WriteTraffic<'_, rustls::client::ClientConnectionData>) -> T,
-    ) -> io::Result<T> {
-        if let Some(failure) = self.failure.clone() {
-            return Err(failure.into());
-        }
-        match self.connection.process_tls_records(&mut self.incoming).state {
-            Ok(ConnectionState::WriteTraffic(mut traffic)) => Ok(write(&mut traffic)),
-            _ => Err(io::ErrorKind::BrokenPipe.into()),
-        }
-    }
-
-    /// Encrypts the beginning of `bufs` into `scratch`; returns the number of bytes taken, and the length of the
-    /// records.
-    fn encrypt_parts(&mut self, bufs: &[IoSlice<'_>], scratch: &mut [u8]) -> io::Result<(usize, usize)> {
-        let at = scratch.len().saturating_sub(MAX_FRAGMENT);
-        let (out, staging) = scratch.split_at_mut(at);
-        self.write_traffic(|traffic| {
-            let (mut sealed, mut taken, mut staged) = (0, 0_usize, 0);
-            let mut encrypt = |plain: &[u8]| {
-                let records = traffic.encrypt(plain, out.get_mut(sealed..).unwrap_or_default());
-                sealed += records.map_err(io::Error::other)?;
-                io::Result::Ok(())
-            };
-            for buf in bufs {
-                let room = MAX_WRITE_PLAINTEXT.saturating_sub(taken);
-                let mut rest = buf.get(..room).unwrap_or(buf);
-                taken = taken.saturating_add(rest.len());
-                while !rest.is_empty() {
-                    // Small pieces, such as a head and a chunk's size, share a record.
-                    let whole = if staged == 0 { rest.len() - rest.len() % MAX_FRAGMENT } else { 0 };
-                    let (now, then) = if whole > 0 {
-                        rest.split_at(whole)
-                    } else {
-                        rest.split_at_checked(MAX_FRAGMENT - staged).unwrap_or((rest, &[]))
-                    };
-                    rest = then;
-                    if whole > 0 {
-                        encrypt(now)?;
-                        continue;
-                    }
-                    let end = staged + now.len();
-                    staging.get_mut(staged..end).unwrap_or_default().copy_from_slice(now);
-                    staged = end % MAX_FRAGMENT;
-                    if staged == 0 {
-                        encrypt(staging)?;
-                    }
-                }
-            }
-            if staged > 0 {
-                encrypt(staging.get(..staged).unwrap_or_default())?;
-            }
-            Ok((taken, sealed))
-        })?
-    }
-}
-
-/// Copies the beginning of `plain` to `buf`, and returns the rest.
-fn put_plaintext<'a>(plain: &'a [u8], buf: &mut ReadBuf<'_>) -> &'a [u8] {
-    let (fitting, rest) = plain.split_at_checked(buf.remaining()).unwrap_or((plain, &[]));
-    buf.put_slice(fitting);
-    rest
-}
-
-/// Appends the bytes that `data` encodes, whose length rustls tells.
-fn append_encoded(outgoing: &mut BytesMut, mut data: impl FnMut(&mut [u8]) -> Result<usize, EncodeError>) {
-    let Err(EncodeError::InsufficientSize(needed)) = data(&mut []) else { return };
-    let before = outgoing.len();
-    outgoing.resize(before.saturating_add(needed.required_size), 0);
-    let encoded = data(outgoing.get_mut(before..).unwrap_or_default()).unwrap_or_default();
-    outgoing.truncate(before.saturating_add(encoded));
-}
+litequic_base::partial_debug!(OriginTlsStream { tls });
 
 impl OriginTlsStream {
-    fn poll_tls_handshake(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // This encodes the ClientHello.
-        self.session.take_records(&mut [], &mut ReadBuf::new(&mut []));
-        loop {
-            let sent = self.poll_flush(cx);
-            if let Some(failure) = self.session.failure.clone() {
-                // The alert was sent as far as that is possible without a wait.
-                return Poll::Ready(Err(failure.into()));
-            }
-            ready!(sent).map_err(handshake_end_error)?;
-            if !self.session.connection.is_handshaking() {
-                return Poll::Ready(Ok(()));
-            }
-            let Self { stream, session } = self;
-            let received = session
-                .receive_records(SMALL_READ, &mut ReadBuf::new(&mut []), |buf| Pin::new(stream).poll_read(cx, buf));
-            ready!(received).map_err(handshake_end_error)?;
-            session.calls.reads += 1;
-            if session.peer_closed && session.connection.is_handshaking() {
-                return Poll::Ready(Err(handshake_end_error(io::ErrorKind::UnexpectedEof.into())));
-            }
-        }
-    }
-
-    /// Sends the ciphertext that the socket has not accepted.
-    pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let Self { stream, session } = self;
-        if session.outgoing.is_empty() {
-            return Poll::Ready(Ok(()));
-        }
-        while !session.outgoing.is_empty() {
-            let sent = ready!(Pin::new(&mut *stream).poll_write(cx, &session.outgoing))?;
-            if sent == 0 {
-                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
-            }
-            session.calls.writes += 1;
-            session.outgoing.advance(sent);
-        }
-        session.outgoing = BytesMut::new();
-        Poll::Ready(Ok(()))
-    }
-
-    /// Reads as many bytes as one system call brings.
+    /// Reads until `buf` is full or the socket is empty.
     ///
     /// # Errors
     ///
     /// [`io::ErrorKind::UnexpectedEof`] if the connection ends without close_notify, which an attacker may have caused.
     pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let before = buf.filled().len();
-        self.session.move_plaintext(buf);
-        loop {
-            let taken = buf.filled().len() > before;
-            if buf.remaining() == 0 || self.session.peer_closed {
-                return Poll::Ready(Ok(()));
-            }
-            if let Some(failure) = self.session.failure.clone() {
-                let _ = self.poll_flush(cx);
-                return Poll::Ready(if taken { Ok(()) } else { Err(failure.into()) });
-            }
-            let Self { stream, session } = self;
-            // With the complete record that a read ends within, the reader's buffer gets full: the reader then takes a
-            // larger one.
-            let most = buf.remaining().saturating_add(MAX_RECORD);
-            let received = session.receive_records(most, buf, |buf| Pin::new(stream).poll_read(cx, buf));
-            session.calls.reads += u64::from(matches!(received, Poll::Ready(Ok(()))));
-            if buf.filled().len() > before {
-                // An error comes again with the next read.
-                return Poll::Ready(Ok(()));
-            }
-            ready!(received)?;
-        }
+        // With the complete record that a read ends within, the reader's buffer gets full: the reader then takes a
+        // larger one.
+        self.tls.get_mut().0.read_size = buf.remaining().saturating_add(MAX_RECORD);
+        let read = Pin::new(&mut *self.tls).poll_read(cx, buf);
+        // An idle connection has no memory for ciphertext, and one whose client stopped that of a record.
+        let ahead = &mut self.tls.get_mut().0.ahead;
+        *ahead = BytesMut::from(&**ahead);
+        read.map_err(|error| classify_tls_error(error, self.refusal))
     }
 
-    /// Whether no data has come at this moment: session tickets and key updates are handled. One system call, or more
-    /// if such have come.
-    pub(crate) fn drain_quiet(&mut self) -> bool {
-        let Self { stream, session } = self;
-        for _ in 0..MAX_IDLE_READS {
-            if !session.is_fully_read() {
+    /// Whether no unread bytes are left: no plaintext, no incomplete record, no close_notify.
+    pub(super) fn is_fully_read(&self) -> bool {
+        let (socket, session) = self.tls.get_ref();
+        socket.ahead.is_empty() && socket.position.is_between_records() && session.wants_read()
+    }
+
+    /// Receives records on the idle connection by one system call, and handles session tickets and key updates. Returns
+    /// whether no other bytes have come.
+    pub(super) fn take_idle_records(&mut self) -> bool {
+        let (socket, session) = self.tls.get_mut();
+        let mut received = vec![0; SMALL_READ];
+        // tokio's read would make a system call only after an event.
+        let Ok(read @ 1..) = (&*SockRef::from(&socket.stream)).read(&mut received) else { return false };
+        let mut records = received.get(..read).unwrap_or_default();
+        socket.position.advance(records);
+        while session.wants_read() && !records.is_empty() {
+            if session.read_tls(&mut records).is_err() || session.process_new_packets().is_err() {
                 return false;
             }
-            session.calls.looks += 1;
-            let received = session.receive_records(SMALL_READ, &mut ReadBuf::new(&mut []), |buf| {
-                // tokio's read would make a system call only after an event.
-                match (&*SockRef::from(&*stream)).read(buf.initialize_unfilled()) {
-                    Ok(read) => {
-                        buf.advance(read);
-                        Poll::Ready(Ok(()))
-                    }
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => Poll::Pending,
-                    Err(error) => Poll::Ready(Err(error)),
-                }
-            });
-            match received {
-                Poll::Pending => return true,
-                Poll::Ready(Ok(())) => {}
-                Poll::Ready(Err(_)) => return false,
-            }
         }
-        false
-    }
-
-    /// Encrypts and sends the beginning of `bufs`. Ciphertext that the socket does not accept at once is held, at most
-    /// that of one call.
-    pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        ready!(self.poll_flush(cx))?;
-        if bufs.iter().all(|buf| buf.is_empty()) {
-            return Poll::Ready(Ok(0));
-        }
-        let Self { stream, session } = self;
-        with_record_scratch(|scratch| {
-            let (taken, sealed) = session.encrypt_parts(bufs, scratch)?;
-            let records = scratch.get(..sealed).unwrap_or_default();
-            let sent = match Pin::new(stream).poll_write(cx, records) {
-                Poll::Ready(sent) => {
-                    session.calls.writes += 1;
-                    sent?
-                }
-                Poll::Pending => 0,
-            };
-            session.outgoing.extend_from_slice(records.get(sent..).unwrap_or_default());
-            Poll::Ready(Ok(taken))
-        })
-    }
-
-    /// Sends close_notify, and closes this direction.
-    pub(crate) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if !self.session.closing && self.session.failure.is_none() {
-            self.session.closing = true;
-            // A key update that is owed precedes the alert.
-            let mut alert = [0; 256];
-            let queued = self.session.write_traffic(|traffic| traffic.queue_close_notify(&mut alert))?;
-            let length = queued.map_err(io::Error::other)?;
-            self.session.outgoing.extend_from_slice(alert.get(..length).unwrap_or_default());
-        }
-        ready!(self.poll_flush(cx))?;
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-
-    /// Counts the system calls since the last count.
-    pub(crate) fn count_tls_syscalls(&mut self, metrics: &ProxyMetrics) {
-        let SyscallCounts { reads, writes, looks } = std::mem::take(&mut self.session.calls);
-        metrics.syscalls_origin_read.increment_by(reads);
-        metrics.syscalls_origin_write.increment_by(writes);
-        metrics.syscalls_origin_look.increment_by(looks);
+        self.is_fully_read()
     }
 }
 
-/// The error for a connection that ended in the middle of a handshake.
-fn handshake_end_error(error: io::Error) -> io::Error {
-    match TlsFailure::in_error(&error) {
-        Some(_) => error,
-        None => TlsFailure::protocol_failure(format!("the connection ended within the TLS handshake: {error}")).into(),
+/// A TCP stream beneath TLS, which reads more at once than rustls asks for.
+#[derive(Debug)]
+pub(super) struct ReadAheadSocket {
+    pub(super) stream: TcpStream,
+    /// Ciphertext that rustls has not taken.
+    ahead: BytesMut,
+    /// Most bytes of the next read.
+    read_size: usize,
+    /// Position behind the last byte that was received.
+    position: RecordPosition,
+    /// Counters of system calls, but for health checks and probes.
+    metrics: Option<Arc<ProxyMetrics>>,
+}
+
+impl AsyncRead for ReadAheadSocket {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let Self { stream, ahead, read_size, position, metrics } = &mut *self;
+        if ahead.is_empty() {
+            ahead.reserve(*read_size);
+            let read = ready!(poll_read_buf(Pin::new(stream), cx, &mut (&mut *ahead).limit(*read_size)))?;
+            *read_size = read_size.saturating_sub(read).max(MAX_RECORD);
+            position.advance(ahead);
+            if let Some(metrics) = metrics {
+                metrics.syscalls_origin_read.increment();
+            }
+        }
+        let taken = ahead.get(..buf.remaining()).unwrap_or(ahead);
+        buf.put_slice(taken);
+        let taken = taken.len();
+        ahead.advance(taken);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for ReadAheadSocket {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(cx, &[IoSlice::new(buf)])
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = ready!(Pin::new(&mut self.stream).poll_write_vectored(cx, bufs));
+        if let Some(metrics) = &self.metrics {
+            metrics.syscalls_origin_write.increment();
+        }
+        Poll::Ready(written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+/// Position in a stream of records (RFC 8446 §5.1). rustls does not show whether it holds the beginning of one.
+#[derive(Debug, Default)]
+struct RecordPosition {
+    /// Beginning of a record's header.
+    header: Vec<u8>,
+    /// Bytes up to the record's end, once its header is complete.
+    rest: usize,
+}
+
+impl RecordPosition {
+    fn advance(&mut self, mut received: &[u8]) {
+        while let Some((first, others)) = received.split_first() {
+            if self.rest > 0 {
+                let behind = received.get(self.rest..).unwrap_or_default();
+                self.rest -= received.len() - behind.len();
+                received = behind;
+                continue;
+            }
+            self.header.push(*first);
+            received = others;
+            if let [_, _, _, high, low] = *self.header {
+                self.rest = u16::from_be_bytes([high, low]).into();
+                self.header.clear();
+            }
+        }
+    }
+
+    const fn is_between_records(&self) -> bool {
+        self.header.is_empty() && self.rest == 0
     }
 }

@@ -16,7 +16,7 @@ use crate::tunnel::{ProtocolSwitch, TunnelSide};
 use http::StatusCode;
 use litequic_config::Timeouts;
 use litequic_exchange::{
-    Abort, Body, BodyError, Client, Head, InterimSender, RequestRecord, Response, Traceparent, Tunnel,
+    Abort, Body, BodyError, Client, Head, InterimSender, RequestRecord, Response, Traceparent, Tunnel, TunnelExpiry,
     http1::HeadError,
     http2::{HeadFault, StreamFailure},
     name, rarely_has_body,
@@ -445,9 +445,9 @@ impl<'a> Attempts<'a> {
         ticket.report_completed();
         self.origin.set_sticky_cookie(self.request.affinity, ticket.number, &mut fields);
         let ProtocolSwitch { protocol, slot, .. } = switch;
-        let side = TunnelSide::new(connection, ahead, slot, &self.origin.metrics);
-        let tunnel = Tunnel::new(protocol, side, self.request.timeouts.tunnel);
-        let tunnel = tunnel.with_half_closed_timeout(self.request.timeouts.tunnel_half_closed);
+        let expiry = TunnelExpiry::new(self.request.timeouts.tunnel, self.request.timeouts.tunnel_half_closed);
+        slot.set_quiet(&expiry);
+        let tunnel = Tunnel::new(protocol, TunnelSide::new(connection, ahead, slot, &self.origin.metrics), expiry);
         Ok(Response { status, fields, body: Body::from_tunnel(tunnel) })
     }
 

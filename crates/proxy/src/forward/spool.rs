@@ -12,7 +12,8 @@ use std::{
     task::{Context, Waker},
     time::Duration,
 };
-use tokio::task::{AbortHandle, spawn_local};
+use tokio::task::spawn_local;
+use tokio_util::task::AbortOnDropHandle;
 
 /// Time within which the origin has to send a rest, which is small; otherwise the exchange ends after all.
 const SPOOL_TIMEOUT: Duration = Duration::from_secs(5);
@@ -22,7 +23,7 @@ const SPOOL_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) struct SpooledBody {
     state: SpoolState,
     reserved: SpoolReservation,
-    task: Option<AbortHandle>,
+    _task: Option<AbortOnDropHandle<()>>,
     reader: Option<Waker>,
 }
 
@@ -39,7 +40,7 @@ enum SpoolState {
 impl SpooledBody {
     /// A rest for which memory is `reserved`.
     pub(crate) const fn with_reservation(reserved: SpoolReservation) -> Self {
-        Self { state: SpoolState::Receiving, reserved, task: None, reader: None }
+        Self { state: SpoolState::Receiving, reserved, _task: None, reader: None }
     }
 
     /// Spools the rest from the origin, and then calls `took`. The connection is then free for another request.
@@ -53,7 +54,7 @@ impl SpooledBody {
             });
             took(taken);
         });
-        self.task = Some(task.abort_handle());
+        self._task = Some(AbortOnDropHandle::new(task));
     }
 
     /// Stores the rest that the origin has sent, or its failure.
@@ -88,14 +89,6 @@ impl SpooledBody {
         match &self.state {
             SpoolState::Receiving | SpoolState::Received(_) => self.reserved.bytes,
             SpoolState::Failed(_) | SpoolState::Read => 0,
-        }
-    }
-}
-
-impl Drop for SpooledBody {
-    fn drop(&mut self) {
-        if let Some(task) = self.task.take() {
-            task.abort();
         }
     }
 }

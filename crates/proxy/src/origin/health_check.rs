@@ -13,9 +13,9 @@ use std::{convert::Infallible, io, sync::Arc, time::Duration};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
     sync::Notify,
-    task::{AbortHandle, JoinSet},
     time::sleep,
 };
+use tokio_util::task::AbortOnDropHandle;
 
 /// Random part of an interval, in both directions: checks of many litequic do not coincide for long.
 const JITTER: f64 = 0.1;
@@ -102,27 +102,18 @@ pub(crate) async fn check_servers(
     reloads: Arc<Notify>,
     checks: Arc<CheckMetricsTable>,
 ) -> Infallible {
-    let mut tasks = JoinSet::new();
-    let mut running: Vec<(CheckTarget, AbortHandle)> = Vec::new();
+    let mut running: Vec<(CheckTarget, AbortOnDropHandle<()>)> = Vec::new();
     loop {
         let wanted = wanted();
-        running.retain(|(checked, task)| {
-            let stays = wanted.iter().any(|wanted| wanted.is_same_target(checked));
-            if !stays {
-                task.abort();
-            }
-            stays
-        });
+        running.retain(|(checked, _)| wanted.iter().any(|wanted| wanted.is_same_target(checked)));
         checks.retain_keys(&wanted.iter().map(CheckTarget::target_name).collect::<Vec<_>>());
         for checked in wanted {
             if !running.iter().any(|(running, _)| running.is_same_target(&checked)) {
                 let counters = checks.counters_for(&checked.target_name());
-                let task = tasks.spawn(run_server_checks(checked.clone(), counters));
-                running.push((checked, task));
+                let task = tokio::spawn(run_server_checks(checked.clone(), counters));
+                running.push((checked, AbortOnDropHandle::new(task)));
             }
         }
-        // Aborted tasks are removed.
-        while tasks.try_join_next().is_some() {}
         reloads.notified().await;
     }
 }

@@ -17,9 +17,10 @@ use std::{
 };
 use tokio::{
     sync::{Notify, watch},
-    task::{AbortHandle, spawn_local},
+    task::spawn_local,
     time::Instant,
 };
+use tokio_util::task::AbortOnDropHandle;
 
 /// Bytes of request bodies that a connection's window must allow before another body is sent on it: a handler that does
 /// not read its body may hold the rest of the window.
@@ -41,14 +42,8 @@ pub(super) struct Http2Pool {
 /// A connection, and the task that reads and writes for it. Dropping it closes the connection.
 #[derive(Debug)]
 struct Http2Entry {
+    _task: AbortOnDropHandle<()>,
     connection: Rc<Http2Connection>,
-    task: AbortHandle,
-}
-
-impl Drop for Http2Entry {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
 }
 
 #[derive(Debug)]
@@ -88,7 +83,7 @@ impl Http2Pool {
         let (mut open, mut allowed) = (0_usize, u32::MAX);
         let mut chosen: Option<(u32, &Rc<Http2Connection>)> = None;
         for Http2Entry { connection, .. } in &*entries {
-            allowed = allowed.min(connection.max_streams());
+            allowed = allowed.min(connection.state.borrow().peer_stream_limit());
             if is_old(connection) {
                 connection.retire();
             }
@@ -96,8 +91,9 @@ impl Http2Pool {
                 continue;
             }
             open = open.saturating_add(1);
-            let streams = connection.open_streams();
-            let takes_body = !needs.has_body || streams == 0 || connection.send_window() >= MIN_SEND_WINDOW;
+            let streams = connection.state.borrow().open_streams;
+            let send_window = connection.state.borrow().send_window;
+            let takes_body = !needs.has_body || streams == 0 || send_window >= MIN_SEND_WINDOW;
             let is_better = |(best, _)| if addresses > 1 { streams < best } else { streams > best };
             if streams < origin.max_streams
                 && takes_body
@@ -238,8 +234,8 @@ impl ServerPool {
             connection.retire();
         }
         let driven = drive_connection(Rc::downgrade(&connection), Rc::downgrade(self), self.origin.idle_timeout);
-        let task = spawn_local(driven).abort_handle();
-        http2.entries.borrow_mut().push(Http2Entry { connection, task });
+        let task = AbortOnDropHandle::new(spawn_local(driven));
+        http2.entries.borrow_mut().push(Http2Entry { _task: task, connection });
         Ok(())
     }
 }

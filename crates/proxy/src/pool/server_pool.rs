@@ -39,9 +39,10 @@ use std::{
 };
 use tokio::{
     sync::oneshot,
-    task::{AbortHandle, spawn_local},
+    task::spawn_local,
     time::{Instant, sleep, sleep_until},
 };
+use tokio_util::task::AbortOnDropHandle;
 
 /// Most exchanges that are preempted in one review: each costs a walk over all exchanges, and the next review comes
 /// soon.
@@ -77,7 +78,7 @@ struct ServerPoolState {
     /// Use of each slot.
     exchanges: Vec<SlotUse>,
     /// Task that preempts exchanges while requests wait.
-    preemption_task: Option<AbortHandle>,
+    preemption_task: Option<AbortOnDropHandle<()>>,
     /// Task that closes idle connections, while there are any.
     reaper: Option<IdleReaper>,
     /// Whether a connection has belonged to a client.
@@ -171,7 +172,7 @@ struct IdleConnection {
 /// Task that closes connections that have been idle for too long, or that their origin closed or sent something on.
 #[derive(Debug)]
 struct IdleReaper {
-    task: AbortHandle,
+    _task: AbortOnDropHandle<()>,
     /// Waker of the task, once it has run.
     waker: Option<Waker>,
 }
@@ -241,7 +242,7 @@ struct ServerConnection {
 #[derive(Debug)]
 pub(crate) struct PooledConnection {
     /// Task that sends the rest of the request's body, if the response has come before.
-    sending: Option<SendingTask>,
+    sending: Option<AbortOnDropHandle<()>>,
     /// Dropped before the slot: the connection closes first, then the next one may open.
     carrier: Carrier,
     in_use: SlotGuard,
@@ -264,16 +265,6 @@ macro_rules! with_exchange {
             Carrier::Http2($exchange) => $value,
         }
     };
-}
-
-/// Task that sends the rest of a request's body. Dropping it stops the task.
-#[derive(Debug)]
-struct SendingTask(AbortHandle);
-
-impl Drop for SendingTask {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
 }
 
 const _: () = assert!(size_of::<PooledConnection>() <= 224);
@@ -462,7 +453,8 @@ impl ServerPool {
             }
             QueueOutcome::Queued(place, shed) => {
                 if state.preemption_task.is_none() {
-                    state.preemption_task = Some(spawn_local(run_preemption(Rc::downgrade(self))).abort_handle());
+                    let task = spawn_local(run_preemption(Rc::downgrade(self)));
+                    state.preemption_task = Some(AbortOnDropHandle::new(task));
                 }
                 drop(state);
                 if shed.is_some() {
@@ -632,10 +624,7 @@ impl ServerPool {
             state.closed = true;
             (std::mem::take(&mut state.idle), state.reaper.take())
         };
-        if let Some(reaper) = reaper {
-            reaper.task.abort();
-        }
-        drop(idle);
+        drop((idle, reaper));
         if let Some(http2) = &self.http2 {
             http2.retire_where(|_| true);
         }
@@ -827,8 +816,8 @@ impl ServerPool {
         let Some(counted) = self.resources.count_idle() else { return };
         let mut state = self.state.borrow_mut();
         if state.reaper.is_none() {
-            let task = spawn_local(reap_idle(Rc::downgrade(self))).abort_handle();
-            state.reaper = Some(IdleReaper { task, waker: None });
+            let task = AbortOnDropHandle::new(spawn_local(reap_idle(Rc::downgrade(self))));
+            state.reaper = Some(IdleReaper { _task: task, waker: None });
         }
         let time = connection.http.announced_idle_time().unwrap_or(Duration::MAX).min(self.origin.idle_timeout);
         state.idle.push(IdleConnection { connection, since: now, until: now + time, _counted: counted });
@@ -1019,7 +1008,7 @@ impl PooledConnection {
             let task = poll_fn(move |cx| {
                 exchange.upgrade().map_or(Poll::Ready(()), |exchange| exchange.poll_send_alone(cx))
             });
-            self.sending = Some(SendingTask(spawn_local(task).abort_handle()));
+            self.sending = Some(AbortOnDropHandle::new(spawn_local(task)));
         });
     }
 

@@ -12,7 +12,7 @@ use crate::origin::{CheckSummary, CheckTarget, RoutedOrigin, ServerState, check_
 use crate::pool::Capacity;
 use crate::rules::{RouteState, RuleSet};
 use arc_swap::ArcSwap;
-use litequic_config::{self as config, Config, Network, OriginServer, Sources, Timeouts};
+use litequic_config::{self as config, Config, Network, OriginAddress, OriginServer, Sources, Timeouts};
 use litequic_exchange::{CertificateRequest, Client, Fields, Head};
 use std::{collections::BTreeMap, convert::Infallible, net::IpAddr, path::PathBuf, sync::Arc};
 use tokio::sync::Notify;
@@ -181,50 +181,50 @@ impl Routing {
         self.routes.choose_route(head.host(), head.path_without_query(), head)
     }
 
+    /// Servers of all origins: the origin's name and configuration, the server's address and health.
+    fn servers(&self) -> impl Iterator<Item = (&str, &RoutedOrigin, &OriginAddress, &Arc<HealthState>)> {
+        self.origins.iter().flat_map(|(name, routed)| {
+            let servers = routed.config.servers.iter().zip(&routed.health_states);
+            servers.map(move |(server, health_state)| (name.as_str(), routed, &server.address, health_state))
+        })
+    }
+
     /// Servers that are to be checked.
     pub(crate) fn check_targets(&self) -> Vec<CheckTarget> {
-        let of_origin = |(name, routed): (&String, &RoutedOrigin)| {
-            let RoutedOrigin { config: origin, health_states, .. } = routed;
-            let (origin_name, tls) = (Arc::<str>::from(name.as_str()), routed.tls_for_probes());
-            let checked = |health: &config::HealthCheck| {
-                let servers = origin.servers.iter().zip(health_states);
-                let one = |(server, health_state): (&OriginServer, &Arc<HealthState>)| CheckTarget {
-                    origin: Arc::clone(&origin_name),
-                    address: server.address.clone(),
-                    health: health.clone(),
-                    tls: tls.clone(),
+        let target =
+            |(name, routed, address, health_state): (&str, &RoutedOrigin, &OriginAddress, &Arc<HealthState>)| {
+                let origin = &routed.config;
+                Some(CheckTarget {
+                    origin: name.into(),
+                    address: address.clone(),
+                    health: origin.health.clone()?,
+                    tls: routed.tls_for_probes(),
                     proxy_protocol: origin.proxy_protocol,
                     protocol: origin.protocol,
                     dns_interval: origin.dns_interval,
                     health_state: Arc::clone(health_state),
-                };
-                servers.map(one).collect::<Vec<_>>()
+                })
             };
-            origin.health.as_ref().map(checked).unwrap_or_default()
-        };
-        self.origins.iter().flat_map(of_origin).collect()
+        self.servers().filter_map(target).collect()
     }
 
     /// State of every server of every origin, in the order of their names and of the configuration.
     pub fn server_states(&self) -> Vec<ServerState> {
-        let of_origin = |(name, routed): (&String, &RoutedOrigin)| {
-            let RoutedOrigin { config: origin, health_states, .. } = routed;
-            let tls = routed.tls_for_probes();
-            let one = |(server, health_state): (&OriginServer, &Arc<HealthState>)| ServerState {
-                origin: name.clone(),
-                address: server.address.clone(),
-                tls: tls.clone(),
-                proxy_protocol: origin.proxy_protocol,
-                check: origin.health.as_ref().map(|_| match health_state.last_result() {
-                    CheckResult::Failed(problem) => CheckSummary { up: health_state.is_up(), problem: Some(problem) },
-                    CheckResult::Pending | CheckResult::Passed => {
-                        CheckSummary { up: health_state.is_up(), problem: None }
-                    }
-                }),
+        let state =
+            |(name, routed, address, health_state): (&str, &RoutedOrigin, &OriginAddress, &Arc<HealthState>)| {
+                let problem = match health_state.last_result() {
+                    CheckResult::Failed(problem) => Some(problem),
+                    CheckResult::Pending | CheckResult::Passed => None,
+                };
+                ServerState {
+                    origin: name.to_owned(),
+                    address: address.clone(),
+                    tls: routed.tls_for_probes(),
+                    proxy_protocol: routed.config.proxy_protocol,
+                    check: routed.config.health.as_ref().map(|_| CheckSummary { up: health_state.is_up(), problem }),
+                }
             };
-            origin.servers.iter().zip(health_states).map(one).collect::<Vec<_>>()
-        };
-        self.origins.iter().flat_map(of_origin).collect()
+        self.servers().map(state).collect()
     }
 
     /// Labels of all servers in metrics.

@@ -3,7 +3,7 @@
 use super::slots::TunnelSlot;
 use crate::{connection::OriginConnection, metrics::ProxyMetrics};
 use bytes::{Buf, Bytes};
-use litequic_exchange::{TunnelExpiry, TunnelStream};
+use litequic_telemetry::GaugeGuard;
 use std::{
     io::{self, IoSlice},
     pin::Pin,
@@ -20,8 +20,8 @@ pub(crate) struct TunnelSide {
     ahead: Bytes,
     read_ended: bool,
     write_ended: bool,
-    metrics: Arc<ProxyMetrics>,
-    slot: TunnelSlot,
+    _open: GaugeGuard<ProxyMetrics>,
+    _slot: TunnelSlot,
 }
 
 impl TunnelSide {
@@ -32,21 +32,13 @@ impl TunnelSide {
         metrics: &Arc<ProxyMetrics>,
     ) -> Self {
         metrics.tunnels.increment();
-        metrics.tunnels_open.increment();
-        let metrics = Arc::clone(metrics);
-        Self { connection, ahead, read_ended: false, write_ended: false, metrics, slot }
-    }
-}
-
-impl TunnelStream for TunnelSide {
-    fn on_tunnel_opened(&self, quiet: &Rc<TunnelExpiry>) {
-        self.slot.set_quiet(quiet);
+        let open = GaugeGuard::new(metrics, |metrics| &metrics.tunnels_open);
+        Self { connection, ahead, read_ended: false, write_ended: false, _open: open, _slot: slot }
     }
 }
 
 impl Drop for TunnelSide {
     fn drop(&mut self) {
-        self.metrics.tunnels_open.decrement();
         if !(self.read_ended && self.write_ended) {
             self.connection.reset_on_drop();
         }

@@ -108,7 +108,7 @@ impl Drop for TunnelSlot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use litequic_exchange::{ExpiryCause, Tunnel, TunnelStream};
+    use litequic_exchange::{ExpiryCause, Tunnel};
     use std::{
         io,
         pin::Pin,
@@ -118,12 +118,8 @@ mod tests {
     use tokio::time::timeout;
 
     /// An end of a tunnel on which no byte moves.
-    struct Silence(Rc<TunnelSlot>);
-
-    impl TunnelStream for Silence {
-        fn on_tunnel_opened(&self, quiet: &Rc<TunnelExpiry>) {
-            self.0.set_quiet(quiet);
-        }
+    struct Silence {
+        _slot: TunnelSlot,
     }
 
     impl AsyncRead for Silence {
@@ -152,8 +148,9 @@ mod tests {
 
     fn open(tunnels: &TunnelPool, source: ClientSource) -> Option<(Tunnel, bool)> {
         let (slot, evicts) = tunnels.take_tunnel_slot(4, source)?;
-        let end = Silence(Rc::new(slot));
-        Some((Tunnel::new("websocket".into(), end, Duration::from_secs(3600)), evicts))
+        let expiry = TunnelExpiry::new(Duration::from_secs(3600), Duration::from_secs(3600));
+        slot.set_quiet(&expiry);
+        Some((Tunnel::new("websocket".into(), Silence { _slot: slot }, expiry), evicts))
     }
 
     async fn is_evicted(tunnel: &Tunnel) -> bool {

@@ -135,14 +135,8 @@ impl ResponseOrder {
 
     /// Forgets the priority of a stream that is no longer open.
     pub(crate) fn forget_overrides(&self, id: u64) {
-        let updated = &mut *self.updated.borrow_mut();
-        if !updated.is_empty() {
-            updated.remove(&id);
-        }
-        let urgencies = &mut *self.urgencies.borrow_mut();
-        if !urgencies.is_empty() {
-            urgencies.remove(&id);
-        }
+        self.updated.borrow_mut().remove(&id);
+        self.urgencies.borrow_mut().remove(&id);
     }
 
     /// Begins a run of the connection's task, for whose path no more than `limit` bytes are to be queued. Grants the

@@ -10,7 +10,7 @@ mod uring_error;
 
 pub(crate) use multishot_receive::{MultishotReceive, max_completions};
 pub(crate) use ring::Ring;
-pub(crate) use uring_error::{UringError, UringErrorKind};
+pub(crate) use uring_error::UringError;
 
 #[cfg(test)]
 mod tests;

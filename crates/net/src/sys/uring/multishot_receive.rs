@@ -42,7 +42,7 @@ impl MultishotReceive {
     pub(crate) fn new(ring: Ring, messages: usize, message_len: usize) -> Result<Self, UringError> {
         let mut buffers = ProvidedBuffers::new(buffer_count(messages), BUFFER_HEADER_LEN + message_len);
         let mut inner = ring.0.lock();
-        buffers.register_buffers(&inner).map_err(UringError::Buffers)?;
+        buffers.register_buffers(&inner).map_err(UringError::in_step("io_uring_register, buffer ring"))?;
         inner.arm_receive();
         drop(inner);
         let mut receive = Self { ring, buffers, room: messages, batch: Vec::with_capacity(messages) };
@@ -52,11 +52,11 @@ impl MultishotReceive {
     /// Submits the receive. An unsupported one fails at once.
     fn submit_receive(&mut self) -> Result<(), UringError> {
         let mut inner = self.ring.0.lock();
-        inner.enter_kernel(0).map_err(UringError::Enter)?;
+        inner.enter_kernel(0).map_err(UringError::in_step("io_uring_enter"))?;
         inner.collect_completions();
         match inner.ended {
             Some(error) if error < 0 && error != -libc::ENOBUFS => {
-                Err(UringError::Receive(io::Error::from_raw_os_error(-error)))
+                Err(UringError::Step("multishot recvmsg", io::Error::from_raw_os_error(-error)))
             }
             _ => Ok(()),
         }

@@ -106,18 +106,20 @@ impl Ring {
             .setup_submit_all()
             .setup_cqsize(u32::try_from(completions).unwrap_or(u32::MAX).max(MAX_SUBMISSIONS))
             .build(MAX_SUBMISSIONS)
-            .map_err(UringError::Setup)?;
+            .map_err(UringError::in_step("io_uring_setup"))?;
         if !ring.params().is_feature_nodrop() {
             return Err(UringError::Missing("IORING_FEAT_NODROP"));
         }
         let mut probe = Probe::new();
-        ring.submitter().register_probe(&mut probe).map_err(UringError::Probe)?;
+        ring.submitter().register_probe(&mut probe).map_err(UringError::in_step("io_uring_register, probe"))?;
         for (code, name) in [(RecvMsgMulti::CODE, "IORING_OP_RECVMSG"), (SendMsg::CODE, "IORING_OP_SENDMSG")] {
             if !probe.is_supported(code) {
                 return Err(UringError::Missing(name));
             }
         }
-        ring.submitter().register_files(&[socket.as_raw_fd()]).map_err(UringError::Socket)?;
+        ring.submitter()
+            .register_files(&[socket.as_raw_fd()])
+            .map_err(UringError::in_step("io_uring_register, files"))?;
         let mut inner = RingState {
             ring,
             batch: SendBatch::new(local),

@@ -1,6 +1,6 @@
 //! Tests a ring without room in the kernel, and a ring used by the wrong thread.
 
-use super::{MultishotReceive, Ring, UringError, UringErrorKind};
+use super::{MultishotReceive, Ring};
 use crate::{datagram::OutgoingBatch, sys::PLAIN_MESSAGE_LEN};
 use s2n_quic_core::{
     inet::{ExplicitCongestionNotification as Ecn, SocketAddress},
@@ -136,14 +136,4 @@ fn a_dropped_receive_leaves_the_ring_to_sends() {
     // Another receive may take the place of the dropped one.
     let mut batch = MultishotReceive::new(ring, 2, PLAIN_MESSAGE_LEN).unwrap();
     assert_eq!(receive(&mut batch, 1), [8]);
-}
-
-#[test]
-fn errors_of_io_uring_are_counted_by_kind() {
-    let kind = |errno| UringError::Setup(io::Error::from_raw_os_error(errno)).kind();
-    assert_eq!([libc::EPERM, libc::EACCES].map(kind), [UringErrorKind::Forbidden; 2]);
-    assert_eq!([libc::ENOSYS, libc::EINVAL].map(kind), [UringErrorKind::Missing; 2]);
-    assert_eq!([libc::ENOMEM, libc::EMFILE].map(kind), [UringErrorKind::Memory; 2]);
-    assert_eq!(kind(libc::EIO), UringErrorKind::Broken);
-    assert_eq!(UringError::Missing("IORING_OP_SENDMSG").to_string(), "the kernel has no IORING_OP_SENDMSG");
 }

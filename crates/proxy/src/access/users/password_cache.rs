@@ -1,29 +1,25 @@
 //! Remembers passwords that were right a short time ago, so that not each request of a page waits for a hash: a keyed
-//! hash of each in a table of a fixed size. Pure.
+//! hash of each in a bounded table. Pure.
 
 use super::{credentials::Credentials, stored_hash::StoredHash};
 use aws_lc_rs::hmac;
-use std::time::{Duration, Instant};
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
 
 /// Time for which a right password is not verified again.
 const RETENTION: Duration = Duration::from_secs(5 * 60);
-/// Sets of [`WAYS`] entries: 4096 passwords in 192 KiB.
-const SETS: usize = 512;
-const WAYS: usize = 8;
+/// Most passwords in the table, which takes 400 KiB with as many.
+const MAX_CACHED: usize = 4096;
 
 /// Keyed hash of a name, a password, and the stored hash that both were compared with. No request has this tag any more
 /// once the file has another hash for the name, or none.
 pub(super) type PasswordTag = [u8; 32];
 
-#[derive(Debug, Clone, Copy, Default)]
-struct CachedTag {
-    tag: PasswordTag,
-    /// `None` in a free entry.
-    until: Option<Instant>,
-}
-
-/// Table of right passwords by their tags.
-pub(super) struct PasswordCache(Vec<[CachedTag; WAYS]>);
+/// Right passwords by their tags, each with the time until which it is remembered.
+#[derive(Default)]
+pub(super) struct PasswordCache(HashMap<PasswordTag, Instant>);
 
 /// Key of tags, of this process alone: memory that leaks without the key reveals no password.
 pub(super) struct TagKey(hmac::Key);
@@ -44,36 +40,22 @@ impl TagKey {
 }
 
 impl PasswordCache {
-    pub(super) fn new() -> Self {
-        Self(vec![[CachedTag::default(); WAYS]; SETS])
-    }
-
     /// Whether the password with `tag` was right a short time ago.
     pub(super) fn contains_tag(&self, tag: &PasswordTag, now: Instant) -> bool {
-        let Self(sets) = self;
-        let mut places = sets.get(set_index(tag)).into_iter().flatten();
-        places.any(|place| place.tag == *tag && place.until.is_some_and(|until| now < until))
+        self.0.get(tag).is_some_and(|until| now < *until)
     }
 
-    /// Inserts the `tag` of a right password, in place of the oldest one of its set.
+    /// Inserts the `tag` of a right password, in place of the oldest one if the table is full.
     pub(super) fn insert_tag(&mut self, tag: PasswordTag, now: Instant) {
-        let Self(sets) = self;
-        let Some(set) = sets.get_mut(set_index(&tag)) else { return };
-        let is_its = |place: &CachedTag| place.tag == tag;
-        let place = match set.iter().position(is_its) {
-            Some(place) => set.get_mut(place),
-            None => set.iter_mut().min_by_key(|place| place.until),
-        };
-        if let Some(place) = place {
-            *place = CachedTag { tag, until: now.checked_add(RETENTION) };
+        let Self(tags) = self;
+        if tags.len() >= MAX_CACHED
+            && !tags.contains_key(&tag)
+            && let Some(oldest) = tags.iter().min_by_key(|(_, until)| **until).map(|(oldest, _)| *oldest)
+        {
+            tags.remove(&oldest);
         }
+        tags.insert(tag, now + RETENTION);
     }
-}
-
-/// Set of `tag`, which a client cannot choose: the tag is a keyed hash.
-fn set_index(tag: &PasswordTag) -> usize {
-    let [first, second, ..] = tag;
-    usize::from(u16::from_be_bytes([*first, *second])) % SETS
 }
 
 #[cfg(test)]
@@ -86,7 +68,7 @@ mod tests {
 
     #[test]
     fn a_cached_password_is_valid_for_five_minutes_its_user_and_hash() {
-        let (key, mut remembered, now) = (TagKey::new_random(), PasswordCache::new(), Instant::now());
+        let (key, mut remembered, now) = (TagKey::new_random(), PasswordCache::default(), Instant::now());
         let [hash, other] = ["a", "b"].map(|text| StoredHash::Bcrypt(text.into()));
         let tag = key.compute_tag(&credentials("alice", "secret"), &hash);
         assert!(!remembered.contains_tag(&tag, now));
@@ -109,15 +91,15 @@ mod tests {
 
     #[test]
     fn a_full_table_forgets_what_is_oldest() {
-        let (key, mut remembered, now) = (TagKey::new_random(), PasswordCache::new(), Instant::now());
+        let (key, mut remembered, now) = (TagKey::new_random(), PasswordCache::default(), Instant::now());
         let hash = StoredHash::Bcrypt(String::new());
         let tag = |n: u64| key.compute_tag(&credentials(&n.to_string(), ""), &hash);
-        let many = 4 * (SETS * WAYS) as u64;
+        let many = MAX_CACHED as u64 + 1000;
         for n in 0..many {
             remembered.insert_tag(tag(n), now + Duration::from_micros(n));
             assert!(remembered.contains_tag(&tag(n), now));
         }
         let left = (0..many).filter(|n| remembered.contains_tag(&tag(*n), now)).count();
-        assert_eq!(left, SETS * WAYS, "and no more");
+        assert_eq!(left, MAX_CACHED, "and no more");
     }
 }

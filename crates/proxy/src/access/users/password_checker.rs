@@ -8,9 +8,8 @@ use crate::access::rate_limiter::{RateLimiter, client_key};
 use litequic_base::timers::timeout;
 use litequic_config::{RateLimit, RateLimitBy};
 use litequic_resources::fairness::{ClientSource, FairPool, PoolSlot, QueueOutcome, QueuePlace};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use std::{
-    collections::VecDeque,
     net::IpAddr,
     sync::{Arc, OnceLock},
     thread,
@@ -27,8 +26,6 @@ const MAX_NEWCOMERS: u32 = 256;
 const MAX_OTHERS: u32 = 64;
 /// Longest wait of a request: both queues.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time after which a thread without work ends.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Wrong passwords of a source (an IPv4 address or a /64): ten at once, and then one every 6 seconds.
 const SOURCE_LIMIT: RateLimit =
@@ -56,15 +53,10 @@ pub(crate) enum PasswordCheck {
 #[derive(Default)]
 pub(crate) struct PasswordChecker(OnceLock<Arc<CheckerState>>);
 
-impl std::fmt::Debug for PasswordChecker {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("PasswordChecker").field(&self.0.get().is_some()).finish()
-    }
-}
+litequic_base::partial_debug!(PasswordChecker);
 
 struct CheckerState {
     queue: Mutex<VerificationQueue>,
-    wake: Condvar,
     key: TagKey,
     remembered: Mutex<PasswordCache>,
     by_source: RateLimiter,
@@ -77,9 +69,6 @@ struct VerificationQueue {
     newcomers: FairPool<VerificationJob>,
     /// Queue of the other requests.
     others: FairPool<VerificationJob>,
-    /// Jobs that have a slot, and that no thread has taken yet.
-    ready: VecDeque<(PoolSlot, VerificationJob)>,
-    threads: u32,
 }
 
 struct VerificationJob {
@@ -146,12 +135,9 @@ impl CheckerState {
             queue: Mutex::new(VerificationQueue {
                 newcomers: FairPool::new(MAX_THREADS),
                 others: FairPool::new(MAX_THREADS),
-                ready: VecDeque::new(),
-                threads: 0,
             }),
-            wake: Condvar::new(),
             key: TagKey::new_random(),
-            remembered: Mutex::new(PasswordCache::new()),
+            remembered: Mutex::default(),
             by_source: RateLimiter::new(SOURCE_LIMIT, now),
             by_name: RateLimiter::new(NAME_LIMIT, now),
         }
@@ -175,58 +161,39 @@ impl CheckerState {
         let is_newcomer = job.is_newcomer;
         let mut queue = self.queue.lock();
         let Some(place) = queue.enqueue_job(job, now) else { return Err(()) };
-        queue.grant_threads();
-        while queue.threads < queue.running_job_count() {
-            let shared = Arc::clone(self);
-            let started = thread::Builder::new().name("litequic-password".into()).spawn(move || shared.verify_jobs());
-            if let Err(error) = started {
+        while let Some((job, slot)) = queue.next_job() {
+            let (shared, is_newcomer) = (Arc::clone(self), job.is_newcomer);
+            let verify = move || shared.verify_jobs(job, slot);
+            // Without a thread the job is dropped, of which its request learns by the closed channel.
+            if let Err(error) = thread::Builder::new().name("litequic-password".into()).spawn(verify) {
                 tracing::warn!(%error, "no thread for passwords");
+                queue.pool_mut(is_newcomer).release_slot(slot);
                 break;
-            }
-            queue.threads += 1;
-        }
-        if queue.threads == 0 {
-            // All waiting requests then get the same answer.
-            while let Some((slot, job)) = queue.ready.pop_front() {
-                queue.pool_mut(job.is_newcomer).release_slot(slot);
             }
         }
         drop(queue);
-        self.wake.notify_one();
         Ok(QueuedVerification { shared: self, is_newcomer, place })
     }
 
-    /// Verifies jobs on a thread until none came for [`IDLE_TIMEOUT`].
-    fn verify_jobs(&self) {
-        let mut queue = self.queue.lock();
+    /// Verifies `job`, which has `slot`, and then others until none waits.
+    fn verify_jobs(&self, mut job: VerificationJob, mut slot: PoolSlot) {
         loop {
-            let Some((slot, mut job)) = queue.ready.pop_front() else {
-                let waited = self.wake.wait_for(&mut queue, IDLE_TIMEOUT);
-                if waited.timed_out() && queue.ready.is_empty() {
-                    queue.threads = queue.threads.saturating_sub(1);
-                    return;
-                }
-                continue;
-            };
             let now = Instant::now();
             // Other requests of its network may have failed while this one waited.
-            if job.is_newcomer && self.network_has_failed(&job.source, job.client, now) {
-                queue.newcomers.release_slot(slot);
+            let is_postponed = job.is_newcomer && self.network_has_failed(&job.source, job.client, now);
+            // A client that has gone needs no verification.
+            let checked = (!is_postponed && !job.answer.is_closed()).then(|| self.verify_job(&job));
+            let mut queue = self.queue.lock();
+            queue.pool_mut(job.is_newcomer).release_slot(slot);
+            if is_postponed {
                 job.is_newcomer = false;
                 let _ = queue.enqueue_job(job, now);
-                queue.grant_threads();
-                continue;
-            }
-            drop(queue);
-            // A client that has gone needs no verification.
-            let checked = (!job.answer.is_closed()).then(|| self.verify_job(&job));
-            queue = self.queue.lock();
-            queue.pool_mut(job.is_newcomer).release_slot(slot);
-            queue.grant_threads();
-            if let Some(checked) = checked {
+            } else if let Some(checked) = checked {
                 // The client may have gone meanwhile.
                 let _ = job.answer.send(checked);
             }
+            let Some(next) = queue.next_job() else { return };
+            (job, slot) = next;
         }
     }
 
@@ -271,18 +238,17 @@ impl VerificationQueue {
         }
     }
 
-    /// Number of jobs that have a thread, or that a thread is about to take.
+    /// Number of jobs that have a thread.
     fn running_job_count(&self) -> u32 {
         self.newcomers.used_slot_count() + self.others.used_slot_count()
     }
 
-    /// Gives free slots to newcomers, and then to the other requests.
-    fn grant_threads(&mut self) {
-        while self.running_job_count() < MAX_THREADS
-            && let Some((job, slot)) = self.newcomers.grant_slot().or_else(|| self.others.grant_slot())
-        {
-            self.ready.push_back((slot, job));
+    /// Gives a free slot to a newcomer, or else to another request.
+    fn next_job(&mut self) -> Option<(VerificationJob, PoolSlot)> {
+        if self.running_job_count() >= MAX_THREADS {
+            return None;
         }
+        self.newcomers.grant_slot().or_else(|| self.others.grant_slot())
     }
 }
 

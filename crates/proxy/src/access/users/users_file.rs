@@ -4,7 +4,6 @@ use super::stored_hash::StoredHash;
 use litequic_exchange::field_syntax::is_field_value;
 use std::{
     collections::BTreeMap,
-    fmt,
     fs::File,
     hash::{BuildHasher, RandomState},
     io::{self, Read},
@@ -52,12 +51,8 @@ impl PartialEq for Users {
     }
 }
 
-/// Shows the number of users and no hash, which is a secret.
-impl fmt::Debug for Users {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Users").field(&self.hashes.len()).finish()
-    }
-}
+// Shows no hash, which is a secret.
+litequic_base::partial_debug!(Users);
 
 impl Users {
     /// Reads the file at `path`. Blocks on the file system.

@@ -81,7 +81,7 @@ origin = "silent"
 [[routes]]
 path_prefix = "/limited"
 origin = "small"
-rate_limit = { requests = 1 }
+rate_limit = "1/s"
 [origins.small]
 url = "$small"
 [origins.silent]

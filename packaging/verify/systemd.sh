@@ -268,9 +268,11 @@ folder = "/var/lib/litequic/acme"
 terms_agreed = true
 challenges = ["dns-01"]
 dns_command = ["/usr/local/bin/dns-challenge"]
-dns_wait = "0s"
 directory = "https://localhost:14000/dir"
 ca = "/etc/litequic/ca.crt"
+
+[laboratory]
+dns_wait = "0s"
 CONFIG
     file /usr/local/bin/dns-challenge <<<"$command"
     inside chmod 755 /usr/local/bin/dns-challenge

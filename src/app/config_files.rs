@@ -221,7 +221,7 @@ fn warn_ambiguous_routes(config: &Config, findings: &mut FaultCollector) {
 
 /// Warns of routes whose access depends on addresses that clients behind a load balancer may forge.
 fn warn_named_addresses(config: &Config, findings: &mut FaultCollector) {
-    if config.listen.proxy_protocol_udp != ProxyProtocolUdp::First {
+    if !matches!(config.listen.proxy_protocol_udp, ProxyProtocolUdp::First(_)) {
         return;
     }
     let problem = "depends on the client's address, which a client may choose behind a load balancer with \
@@ -264,7 +264,7 @@ fn warn_foreign_variables(config: &Config, findings: &mut FaultCollector) {
     };
     let mut check = |key: &str, value: &Template| {
         let allowed =
-            if key.ends_with("redirect.to") { "{host} and {path}" } else { "{client}, {host} and {request_id}" };
+            if key.ends_with(".redirect") { "{host} and {path}" } else { "{client}, {host} and {request_id}" };
         if let Some(variable) = config::find_foreign_variable(&value.to_string()) {
             findings.add_warning(
                 key,
@@ -280,13 +280,11 @@ fn warn_foreign_variables(config: &Config, findings: &mut FaultCollector) {
     }
     for (n, route) in config.routes.iter().enumerate() {
         let rules = values(&route.request_headers, &route.response_headers);
-        let (redirect, fixed) = match &route.target {
-            RouteTarget::Origin(_) => (None, None),
-            RouteTarget::Redirect(redirect) => (Some(("redirect.to".to_owned(), &redirect.to)), None),
-            RouteTarget::Respond(respond) => (None, Some(&respond.headers)),
+        let redirect = match &route.target {
+            RouteTarget::Redirect(redirect) => Some(("redirect".to_owned(), &redirect.to)),
+            RouteTarget::Origin(_) | RouteTarget::Respond(_) => None,
         };
-        let fixed = fixed.into_iter().flatten().map(|(name, value)| (format!("respond.headers.{name}"), value));
-        for (key, value) in rules.chain(fixed).chain(redirect) {
+        for (key, value) in rules.chain(redirect) {
             check(&format!("routes[{n}].{key}"), value);
         }
     }
@@ -359,19 +357,13 @@ fn check_token(config: &Config, findings: &mut FaultCollector) {
         return;
     }
     if let Err(error) = read_token(config) {
-        let key = if config.admin.token_file.is_some() { "admin.token_file" } else { "admin.token_env" };
-        findings.add_fault(key, error);
+        findings.add_fault("admin.token_file", error);
     }
 }
 
-/// Reads the token that requests to `[admin] listen` must present, from the configured file or variable; `None` without
-/// one.
+/// Reads the token that requests to `[admin] listen` must present; `None` without a configured file.
 pub(super) fn read_token(config: &Config) -> Result<Option<Token>, TokenError> {
-    match (&config.admin.token_file, &config.admin.token_env) {
-        (Some(path), _) => Ok(Some(Token::from_token_file(path)?)),
-        (None, Some(name)) => Ok(Some(Token::from_env(name)?)),
-        (None, None) => Ok(None),
-    }
+    config.admin.token_file.as_deref().map(Token::from_token_file).transpose()
 }
 
 /// Returns whether `path` is a FIFO. Its content can be read only once, and perhaps not at once: only the start reads

@@ -1,7 +1,7 @@
 //! Binds the sockets of the process, beside those that the service manager or the previous process has bound.
 
 use super::start_error::StartError;
-use litequic_config::{Config, WorkerCount};
+use litequic_config::Config;
 use litequic_net::{self as net, ListenError, SocketGroup};
 use litequic_quic::MAX_WORKERS;
 use std::{
@@ -47,8 +47,8 @@ impl InheritedSockets {
         let passed = self.groups.iter().filter(|group| group.generations.is_empty());
         let passed = passed.filter(|group| config.listen.udp.contains(&group.address));
         let count = match config.listen.workers {
-            WorkerCount::Count(count) => usize::from(count.get()),
-            WorkerCount::Auto => match passed.map(|group| group.sockets.len()).min() {
+            Some(count) => usize::from(count.get()),
+            None => match passed.map(|group| group.sockets.len()).min() {
                 Some(sockets) => sockets,
                 None => thread::available_parallelism().map_or(1, NonZeroUsize::get),
             },

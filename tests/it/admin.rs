@@ -214,24 +214,6 @@ async fn ctl_takes_address_and_token_file_from_the_environment() {
 }
 
 #[test]
-fn a_token_comes_from_the_environment_too() {
-    let folder = tempfile::tempdir().unwrap();
-    let text = "admin.token_env = \"LITEQUIC_TEST_TOKEN\"\nadmin.listen = \"0.0.0.0:9443\"\n\
-                [[certificates]]\ncert = \"tls.crt\"\nkey = \"tls.key\"\n[origin]\nurl = \"http://127.0.0.1:1\"\n";
-    let file = folder.path().join("litequic.toml");
-    let made = make_self_signed(["localhost"]).unwrap();
-    write_certificate(folder.path(), &made);
-    fs::write(&file, text).unwrap();
-    for (value, code) in [(None, 78), (Some("short"), 78), (Some(TOKEN), 0)] {
-        let mut check = command(["check", "--config", file.to_str().unwrap()]);
-        check.env_remove("LITEQUIC_TEST_TOKEN").envs(value.map(|value| ("LITEQUIC_TEST_TOKEN", value)));
-        let ended = Process::spawn(check).end();
-        assert_eq!(ended.code, Some(code), "{ended:?}");
-        assert!(!ended.stderr.contains("short"), "{ended:?}");
-    }
-}
-
-#[test]
 fn an_admin_address_for_other_machines_takes_a_token() {
     let base = "[[certificates]]\ncert = 'c'\nkey = 'k'\n[origin]\nurl = 'http://a'\n[admin]\n";
     for (keys, accepted) in [
@@ -241,8 +223,6 @@ fn an_admin_address_for_other_machines_takes_a_token() {
         ("listen = '192.0.2.1:9443'", false),
         ("listen = '[::]:9443'", false),
         ("listen = '0.0.0.0:9443'\ntoken_file = 't'", true),
-        ("listen = '0.0.0.0:9443'\ntoken_env = 'T'", true),
-        ("listen = '0.0.0.0:9443'\ntoken_env = 'T'\ntoken_file = 't'", false),
         ("probes = '0.0.0.0:9444'", true),
     ] {
         let parsed = config::parse_config(&format!("{base}{keys}"), Path::new("litequic.toml"), |_| None);

@@ -133,7 +133,7 @@ impl Handler for Controlled {
 /// A litequic with `control`, and the certificate that its clients trust.
 async fn controlled(control: Control) -> (RunningProcess, String) {
     let mut config = config_before(origin::demo().await);
-    config.listen.workers = WorkerCount::Count(NonZeroU16::MIN);
+    config.listen.workers = Some(NonZeroU16::MIN);
     config.admin.probes = Some((Ipv4Addr::LOCALHOST, 0).into());
     let made = make_self_signed(["localhost"]).unwrap();
     let store = CertificateStore::new(made.to_loaded_certificate().unwrap(), []);

@@ -175,8 +175,8 @@ fn variables_of_other_programs_have_a_warning() {
     let rules = "[[routes]]\norigin = \"origin\"\n\
                  request_headers.set = { x-real-ip = \"$remote_addr\", x-price = \"$5\", x-client = \"{client}\" }\n\
                  response_headers.add = { via = \"%[src]\" }\n\
-                 [[routes]]\npath = \"/old\"\nredirect.to = \"https://example.com/new$request_uri\"\n\
-                 [[routes]]\npath = \"/fixed\"\nrespond.headers = { x-host = \"{http.request.host}\" }\n";
+                 [[routes]]\npath = \"/old\"\nredirect = \"https://example.com/new$request_uri\"\n\
+                 [[routes]]\npath = \"/fixed\"\nrespond.status = 404\nresponse_headers.set = { x-host = \"{http.request.host}\" }\n";
     let fields = "is no variable, so the text is sent unchanged; the variables of this key are {client}, {host} and {request_id}";
     let paths = "is no variable, so the text is sent unchanged; the variables of this key are {host} and {path}";
     assert_eq!(
@@ -185,10 +185,10 @@ fn variables_of_other_programs_have_a_warning() {
             format!("3:37: warning: routes[0].request_headers.set.x-real-ip = \"$remote_addr\": $remote_addr {fields}"),
             format!("4:32: warning: routes[0].response_headers.add.via = \"%[src]\": %[src] {fields}"),
             format!(
-                "7:15: warning: routes[1].redirect.to = \"https://example.com/new$request_uri\": $request_uri {paths}"
+                "7:12: warning: routes[1].redirect = \"https://example.com/new$request_uri\": $request_uri {paths}"
             ),
             format!(
-                "10:30: warning: routes[2].respond.headers.x-host = \"{{http.request.host}}\": \
+                "11:35: warning: routes[2].response_headers.set.x-host = \"{{http.request.host}}\": \
                  {{http.request.host}} {fields}"
             ),
         ]
@@ -205,8 +205,7 @@ fn access_rules_that_a_clients_own_header_could_meet_have_a_warning() {
     };
     let problem = "warning: routes[0].allow = \"192.0.2.0/24\": depends on the client's address, which a client may choose behind a load \
                    balancer with listen.proxy_protocol_udp = \"first\"";
-    let first = warnings(&format!("timeouts.proxy_flow = \"2m\"\n{}", keys("first")));
-    assert_eq!(first, [format!("6:9: {problem}")]);
+    assert_eq!(warnings(&keys("first:2m")), [format!("5:9: {problem}")]);
     assert_eq!(warnings(&keys("every")), [""; 0]);
 }
 

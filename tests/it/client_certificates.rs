@@ -57,7 +57,7 @@ pub(crate) async fn start(
     if !routes.is_empty() {
         config.routes = routes.to_vec();
     }
-    config.listen.workers = WorkerCount::Count(2.try_into().unwrap());
+    config.listen.workers = Some(2.try_into().unwrap());
     edit(&mut config);
     let store = app::load_files(ParsedConfig::from_options(config.clone())).unwrap().certificates;
     Litequic::with_certificates(&config, store, made.cert_pem).await

@@ -24,7 +24,7 @@ const FEW: usize = 2_400;
 pub(crate) fn edit(config: &mut Config) {
     config.admin.listen = Some((Ipv4Addr::LOCALHOST, 0).into());
     config.listen.tcp = vec![(Ipv4Addr::LOCALHOST, 0).into()];
-    config.listen.workers = WorkerCount::Count(NonZeroU16::new(2).unwrap());
+    config.listen.workers = Some(NonZeroU16::new(2).unwrap());
 }
 
 async fn start() -> Litequic {

@@ -88,7 +88,7 @@ impl Handler for Noting {
 #[tokio::test]
 async fn a_small_request_makes_few_allocations() {
     let mut config = config_before(origin::demo().await);
-    config.listen.workers = WorkerCount::Count(NonZeroU16::MIN);
+    config.listen.workers = Some(NonZeroU16::MIN);
     let made = make_self_signed(["localhost"]).unwrap();
     let store = CertificateStore::new(made.to_loaded_certificate().unwrap(), []);
     let noted = Arc::<Mutex<Vec<u64>>>::default();

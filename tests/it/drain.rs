@@ -33,7 +33,7 @@ fn with_admin(config: &mut Config) {
 }
 
 fn workers(config: &mut Config, count: u16) {
-    config.listen.workers = WorkerCount::Count(count.try_into().unwrap());
+    config.listen.workers = Some(count.try_into().unwrap());
 }
 
 /// Sends a request to an admin address; returns status and body.

@@ -138,7 +138,7 @@ async fn relay_astray(litequic: SocketAddr, order: [usize; 2], astray: usize) ->
 async fn a_hello_of_which_one_initial_reaches_another_worker_is_read() {
     let cases = [([0, 1], 0), ([0, 1], 1), ([1, 0], 0), ([1, 0], 1)];
     join_all(cases.map(async |(order, astray)| {
-        let two = WorkerCount::Count(NonZeroU16::new(2).unwrap());
+        let two = Some(NonZeroU16::new(2).unwrap());
         let litequic = Litequic::demo(|config| config.listen.workers = two).await;
         let (address, relay) = relay_astray(litequic.address, order, astray).await;
         let connected = Quic::with_config(address, "localhost", quic(&litequic)).await;

@@ -144,7 +144,7 @@ async fn with_a_large_certificate(edit: impl FnOnce(&mut Config)) -> Litequic {
     let certificate = make_self_signed(names).unwrap();
     assert!(certificate.cert_pem.len() > 3 * FULL * 4 / 3, "{}", certificate.cert_pem.len());
     Litequic::showing(&[certificate], origin::demo().await, |config| {
-        config.listen.workers = WorkerCount::Count(NonZeroU16::MIN);
+        config.listen.workers = Some(NonZeroU16::MIN);
         edit(config);
     })
     .await

@@ -11,7 +11,7 @@ const AT_ONCE: usize = 10;
 const IDLE: u64 = 200;
 
 fn two_workers(config: &mut Config) {
-    config.listen.workers = WorkerCount::Count(2.try_into().unwrap());
+    config.listen.workers = Some(2.try_into().unwrap());
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use crate::{
     client_certificates::{person::Authority, route, start},
     support::{chromium::Browser, prelude::*, proxy::exempt_all, tls::config},
 };
-use litequic_config::{AccessField, AccessFormat, AccessLog, LogTarget, TlsVersion, VerifyMode};
+use litequic_config::{AccessField, AccessLog, LogTarget, TlsVersion, VerifyMode};
 use litequic_tls::make_self_signed_with;
 use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_RSA_SHA256, SignatureAlgorithm};
 use rustls::{
@@ -242,7 +242,6 @@ async fn curl_uses_http1_and_http2_over_tls_1_2() {
         config.listen.redirect = vec![([127, 0, 0, 1], 0).into()];
         config.access_log = AccessLog {
             path: Some(LogTarget::File(log.clone())),
-            format: AccessFormat::Logfmt,
             fields: vec![AccessField::Protocol, AccessField::Tls],
             ..AccessLog::default()
         };
@@ -276,8 +275,8 @@ async fn curl_uses_http1_and_http2_over_tls_1_2() {
     // In the order of the responses' ends.
     let mut lines: Vec<_> = lines.lines().collect();
     lines.sort_unstable();
-    let expected = ["HTTP/1.1 tls=1.2", "HTTP/1.1 tls=none", "HTTP/2 tls=1.2", "HTTP/3 tls=1.3"];
-    assert_eq!(lines, expected.map(|line| format!("protocol={line}")));
+    let expected = [("HTTP/1.1", "1.2"), ("HTTP/1.1", "none"), ("HTTP/2", "1.2"), ("HTTP/3", "1.3")];
+    assert_eq!(lines, expected.map(|(protocol, tls)| format!("{{\"protocol\":\"{protocol}\",\"tls\":\"{tls}\"}}")));
 }
 
 /// A ClientHello of TLS 1.2 for `name`, as rustls sends it, with the suites of TLS 1.2.

@@ -123,7 +123,7 @@ async fn one_dies_and_comes_back(servers: &[SocketAddr], kill_and_revive: impl F
     let litequic = before(servers, |config| {
         origin(config).eject_time = Duration::from_millis(200);
         origin(config).eject_after = Some(3);
-        config.listen.workers = WorkerCount::Count(2.try_into().unwrap());
+        config.listen.workers = Some(2.try_into().unwrap());
     })
     .await;
     let (dead, stop) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
@@ -255,7 +255,7 @@ async fn an_unhealthy_server_gets_no_requests_and_one_worker_checks() {
     let ill = Always::new("HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n").await;
     let well = Always::new(Always::EMPTY_200).await;
     let litequic = before(&[ill.address, well.address], |config| {
-        config.listen.workers = WorkerCount::Count(3.try_into().unwrap());
+        config.listen.workers = Some(3.try_into().unwrap());
         config.admin.probes = Some((Ipv4Addr::LOCALHOST, 0).into());
         config.admin.ready_needs_origin = true;
         origin(config).health = Some(health());

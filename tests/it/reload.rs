@@ -499,9 +499,7 @@ async fn a_reload_moves_the_access_log_without_losing_lines() {
         asked += 1;
         assert_eq!(client.get(&format!("/{asked}")).await.status.as_u16(), 200);
     };
-    let log = |file: &str, format: &str| {
-        format!("access_log.path = \"{file}\"\naccess_log.format = \"{format}\"\naccess_log.fields = [\"path\"]\n")
-    };
+    let log = |file: &str, field: &str| format!("access_log.path = \"{file}\"\naccess_log.fields = [\"{field}\"]\n");
     // No line of the first is needed.
     ask_once_more().await;
     let said = |file: &str| fs::read_to_string(setup.path(file)).unwrap_or_default();
@@ -509,18 +507,18 @@ async fn a_reload_moves_the_access_log_without_losing_lines() {
     let has_lines = async |file: &str, lines: usize| {
         until(&format!("{lines} lines in {file}"), async || said(file).lines().count() >= lines).await;
     };
-    for (file, format, expected, lines) in [
-        ("one.log", "logfmt", "access_log.path: none → ", 2),
-        ("one.log", "json", "access_log.format: logfmt → json\n", 4),
-        ("two.log", "json", "two.log\n", 2),
+    for (file, field, expected, lines) in [
+        ("one.log", "method", "access_log.path: none → ", 2),
+        ("one.log", "path", "access_log.fields: method → path\n", 4),
+        ("two.log", "path", "two.log\n", 2),
     ] {
-        let (status, answer) = setup.change(origin.address, &log(file, format)).await;
+        let (status, answer) = setup.change(origin.address, &log(file, field)).await;
         assert!(status == 200 && answer.contains(expected) && !answer.contains("restart"), "{answer}");
         ask_once_more().await;
         ask_once_more().await;
         has_lines(file, lines).await;
     }
-    setup.write(origin.address, &log("absent/three.log", "json"));
+    setup.write(origin.address, &log("absent/three.log", "path"));
     let (status, answer) = setup.reload().await;
     assert!(
         status == 422 && answer.contains("access_log.path = \"absent/three.log\": cannot be written: "),
@@ -533,7 +531,7 @@ async fn a_reload_moves_the_access_log_without_losing_lines() {
     assert_eq!(setup.reload().await.0, 200);
     ask_once_more().await;
     process.end_by("TERM").success();
-    assert_eq!(said("one.log"), "path=/2\npath=/3\n{\"path\":\"/4\"}\n{\"path\":\"/5\"}\n");
+    assert_eq!(said("one.log"), "{\"method\":\"GET\"}\n{\"method\":\"GET\"}\n{\"path\":\"/4\"}\n{\"path\":\"/5\"}\n");
     assert_eq!(said("two.log"), "{\"path\":\"/6\"}\n{\"path\":\"/7\"}\n{\"path\":\"/8\"}\n");
 }
 

@@ -113,7 +113,7 @@ async fn start(made: &SelfSigned, workers: u16) -> Litequic {
 
 async fn start_with(made: &SelfSigned, workers: u16, edit: impl FnOnce(&mut Config)) -> Litequic {
     Litequic::showing(std::slice::from_ref(made), origin::demo().await, |config| {
-        config.listen.workers = WorkerCount::Count(NonZeroU16::new(workers).unwrap());
+        config.listen.workers = Some(NonZeroU16::new(workers).unwrap());
         edit(config);
     })
     .await

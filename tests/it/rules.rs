@@ -32,7 +32,7 @@ fn configured_in(directory: &Path, origin: SocketAddr, text: &str) -> Config {
     let proxy_protocol_udp = config.listen.proxy_protocol_udp;
     config.listen =
         Listen { proxy_protocol_from, proxy_protocol_udp, ..Listen::at_address((Ipv4Addr::LOCALHOST, 0).into()) };
-    config.listen.workers = WorkerCount::Count(NonZeroU16::MIN);
+    config.listen.workers = Some(NonZeroU16::MIN);
     config
 }
 

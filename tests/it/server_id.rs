@@ -34,7 +34,7 @@ async fn servers(certificate: &SelfSigned, ids: impl Fn(u8) -> Option<ServerId>)
     let mut servers = Vec::new();
     for n in 0..SERVERS {
         let server = Litequic::showing(std::slice::from_ref(certificate), origin, |config| {
-            config.listen.workers = WorkerCount::Count(2.try_into().unwrap());
+            config.listen.workers = Some(2.try_into().unwrap());
             exempt_all(config);
             config.listen.server_id = ids(n);
         });

@@ -31,7 +31,7 @@ fn network(address: Ipv4Addr) -> Network {
 async fn small(workers: u16) -> Litequic {
     Litequic::demo(|config| {
         limited(config);
-        config.listen.workers = WorkerCount::Count(NonZeroU16::new(workers).unwrap());
+        config.listen.workers = Some(NonZeroU16::new(workers).unwrap());
         config.limits.max_connections = MOST;
     })
     .await

@@ -64,7 +64,7 @@ impl Named {
 async fn sticky(servers: &[Named], edit: impl FnOnce(&mut Config)) -> Litequic {
     let addresses: Vec<_> = servers.iter().map(|server| server.address).collect();
     before(&addresses, |config| {
-        config.listen.workers = WorkerCount::Count(2.try_into().unwrap());
+        config.listen.workers = Some(2.try_into().unwrap());
         origin(config).sticky = Some(Sticky::default());
         origin(config).eject_after = Some(1);
         origin(config).eject_time = Duration::from_millis(100);
@@ -270,7 +270,7 @@ async fn a_server_of_three_times_the_weight_gets_three_times_the_requests() {
     let servers: [Named; 2] = Named::several().await;
     let addresses = servers.each_ref().map(|server| server.address);
     let litequic = before(&addresses, |config| {
-        config.listen.workers = WorkerCount::Count(1.try_into().unwrap());
+        config.listen.workers = Some(1.try_into().unwrap());
         origin(config).servers[0].weight = 3;
     })
     .await;
@@ -290,7 +290,7 @@ async fn a_backup_server_serves_while_all_others_are_lost() {
         let mut servers: [Named; 3] = Named::several().await;
         let addresses = servers.each_ref().map(|server| server.address);
         let litequic = before(&addresses, |config| {
-            config.listen.workers = WorkerCount::Count(1.try_into().unwrap());
+            config.listen.workers = Some(1.try_into().unwrap());
             let backup = OriginServer { backup: true, ..tcp(addresses[2]).into() };
             origin(config).servers[2] = backup;
             origin(config).eject_after = Some(1);

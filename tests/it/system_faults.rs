@@ -360,7 +360,7 @@ async fn a_clock_set_by_an_hour_changes_only_the_date_field() {
     let setup = Setup::new(&format!(
         "listen.workers = 1\nadmin.probes = \"{admin}\"\nadmin.ready_needs_origin = true\nlaboratory.max_handshakes = 7\n\
          [origin]\nurl = \"http://{origin}\"\nhealth = {{ path = \"/\", interval = \"200ms\", timeout = \"10s\" }}\n\
-         [[routes]]\npath = \"/limited\"\norigin = \"origin\"\nrate_limit = {{ requests = 1, per = \"1h\" }}\n\
+         [[routes]]\npath = \"/limited\"\norigin = \"origin\"\nrate_limit = \"1/h\"\n\
          [[routes]]\norigin = \"origin\"\n"
     ));
     let Some(clock) = needs::Clock::of(setup.path("time")) else { return };

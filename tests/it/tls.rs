@@ -23,7 +23,7 @@ fn certificates() -> [SelfSigned; 4] {
 }
 
 async fn with_certificates(certificates: &[SelfSigned; 4]) -> Litequic {
-    let edit = |config: &mut Config| config.listen.workers = WorkerCount::Count(2.try_into().unwrap());
+    let edit = |config: &mut Config| config.listen.workers = Some(2.try_into().unwrap());
     Litequic::showing(certificates, origin::demo().await, edit).await
 }
 

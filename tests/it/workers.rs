@@ -17,7 +17,7 @@ const SMALL_WINDOW: quinn::VarInt = quinn::VarInt::from_u32(32 * 1024);
 const CONNECTIONS: usize = 64;
 
 fn four_workers(config: &mut Config) {
-    config.listen.workers = WorkerCount::Count(WORKERS);
+    config.listen.workers = Some(WORKERS);
 }
 
 fn at(address: impl Into<IpAddr>) -> impl FnOnce(&mut Config) {

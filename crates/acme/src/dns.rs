@@ -2,7 +2,7 @@
 
 use super::plan::bounded_line;
 use litequic_config::{Acme, AcmeHost};
-use std::{env, process::Stdio, time::Duration};
+use std::{process::Stdio, time::Duration};
 use tokio::{
     io::{AsyncRead, AsyncReadExt},
     process::Command,
@@ -15,8 +15,9 @@ const COMMAND_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 const OUTPUT_DRAIN_TIME: Duration = Duration::from_millis(100);
 /// Bytes of the command's outputs that a failure reports, standard error first.
 const MAX_OUTPUT_BYTES: usize = 4096;
-/// Environment variables that the command gets in any case.
-const PASSED_VARIABLES: [&str; 2] = ["PATH", "HOME"];
+/// Environment variables by which a service manager speaks to litequic alone.
+const OWN_VARIABLES: [&str; 6] =
+    ["NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC", "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"];
 
 /// Returns the name of a record below `label` for `host`, with the root's dot.
 pub(super) fn record_name(host: &AcmeHost, label: &str) -> String {
@@ -45,13 +46,11 @@ pub(super) fn persistent_record_line(host: &AcmeHost, issuer: Option<&str>, acco
 /// The reason of the failure, with the beginning of the command's output.
 pub(super) async fn run_dns_command(table: &Acme, action: &str, name: &str, value: &str) -> Result<(), String> {
     let [program, first @ ..] = &table.dns_command[..] else { return Err("dns_command is not set".into()) };
-    let variables = PASSED_VARIABLES.into_iter().chain(table.dns_environment.iter().map(String::as_str));
     let mut command = Command::new(program);
+    OWN_VARIABLES.iter().for_each(|name| _ = command.env_remove(name));
     command
         .args(first)
         .args([action, name, value])
-        .env_clear()
-        .envs(variables.filter_map(|name| Some((name, env::var_os(name)?))))
         .current_dir("/")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -106,37 +105,27 @@ async fn read_output(from: Option<impl AsyncRead + Unpin>, kept: &mut Vec<u8>) {
 mod tests {
     use super::*;
 
-    fn table(script: &str, environment: &[&str]) -> Acme {
-        Acme {
-            dns_command: ["/bin/sh", "-c", script, "hook"].map(str::to_owned).to_vec(),
-            dns_environment: environment.iter().map(|name| (*name).to_owned()).collect(),
-            ..Acme::default()
-        }
+    fn table(script: &str) -> Acme {
+        Acme { dns_command: ["/bin/sh", "-c", script, "hook"].map(str::to_owned).to_vec(), ..Acme::default() }
     }
 
     #[tokio::test]
-    async fn the_dns_command_gets_the_record_and_only_listed_environment_variables() {
+    async fn the_dns_command_gets_the_record_and_the_environment() {
         let folder = tempfile::tempdir().unwrap();
         let seen = folder.path().join("seen");
         let script = format!("{{ echo \"$@\"; env; }} >{}", seen.display());
-        run_dns_command(&table(&script, &["CARGO_PKG_NAME"]), "present", "_acme-challenge.a.test.", "value")
-            .await
-            .unwrap();
+        run_dns_command(&table(&script), "present", "_acme-challenge.a.test.", "value").await.unwrap();
         let seen = std::fs::read_to_string(&seen).unwrap();
         assert!(seen.starts_with("present _acme-challenge.a.test. value\n"), "{seen}");
-        let mut names: Vec<_> = seen.lines().skip(1).filter_map(|line| Some(line.split_once('=')?.0)).collect();
-        // A shell sets these variables itself.
-        names.retain(|name| !["PWD", "SHLVL", "_", "OLDPWD"].contains(name));
-        names.sort_unstable();
-        let expected: Vec<_> =
-            ["CARGO_PKG_NAME", "HOME", "PATH"].into_iter().filter(|name| env::var_os(name).is_some()).collect();
-        assert_eq!(names, expected);
+        let names: Vec<_> = seen.lines().filter_map(|line| Some(line.split_once('=')?.0)).collect();
+        assert!(names.contains(&"CARGO_PKG_NAME") && names.contains(&"PATH"), "{names:?}");
+        assert!(OWN_VARIABLES.iter().all(|name| !names.contains(name)), "{names:?}");
     }
 
     #[tokio::test]
     async fn a_command_that_fails_is_reported_with_the_beginning_of_its_output() {
         let long = "echo reason >&2; head -c 100000 /dev/zero | tr '\\0' x; exit 3";
-        let problem = run_dns_command(&table(long, &[]), "cleanup", "a.", "b").await.unwrap_err();
+        let problem = run_dns_command(&table(long), "cleanup", "a.", "b").await.unwrap_err();
         assert!(problem.starts_with("/bin/sh cleanup: exit status: 3: reason\nxxx"), "{problem}");
         assert!((MAX_OUTPUT_BYTES..MAX_OUTPUT_BYTES + 100).contains(&problem.len()), "{}", problem.len());
         let absent = Acme { dns_command: vec!["/nonexistent/hook".into()], ..Acme::default() };
@@ -147,7 +136,7 @@ mod tests {
     #[tokio::test]
     async fn the_dns_commands_last_output_is_reported_despite_a_child() {
         for _ in 0..5 {
-            let problem = run_dns_command(&table("sleep 1 & echo reason >&2; exit 3", &[]), "present", "a.", "b").await;
+            let problem = run_dns_command(&table("sleep 1 & echo reason >&2; exit 3"), "present", "a.", "b").await;
             assert_eq!(problem.unwrap_err(), "/bin/sh present: exit status: 3: reason");
         }
     }

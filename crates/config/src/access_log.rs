@@ -1,4 +1,4 @@
-//! Defines `[access_log]`: the fields, format and target of the line for each request.
+//! Defines `[access_log]`: the fields and the target of the line for each request.
 
 use crate::reading::{
     section::ConfigSection,
@@ -16,10 +16,6 @@ keys! {
         /// Without the key there is no access log. If the file cannot be opened, litequic does not start, and a reload
         /// is rejected.
         path: Option<LogTarget> = None, optional_key(log_target_kind(), "none");
-
-        // The format that log collectors accept.
-        /// Format of a line: a JSON object, or `key=value` pairs separated by blanks.
-        format: AccessFormat = AccessFormat::Json, one_of(AccessFormat::NAMES);
 
         /// Fields of a line, in this order.
         fields: Vec<AccessField> = Self::DEFAULT_FIELDS.to_vec(), list_key(one_of(AccessField::NAMES), 1..=AccessField::NAMES.len());
@@ -77,17 +73,6 @@ pub(super) fn log_target_kind() -> ValueKind<LogTarget> {
         _ => Ok(LogTarget::File(text.into())),
     };
     text_kind("\"stdout\", \"stderr\" or the path of a file", parse, ToString::to_string).with_pattern(".+")
-}
-
-named_enum! {
-    /// Format of a line: `access_log.format`.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub enum AccessFormat {
-        /// One JSON object per line.
-        Json = "json",
-        /// `key=value` pairs, one line per request.
-        Logfmt = "logfmt",
-    }
 }
 
 /// A share of a whole, in millionths.

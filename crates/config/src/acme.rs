@@ -6,9 +6,9 @@ use crate::reading::name_kinds::{host_pattern_kind, path_kind};
 use crate::reading::rule_readers::read_optional_table;
 use crate::reading::section::ConfigSection;
 use crate::reading::table::{
-    KeyTable as _, custom_key, file_key, keys, list_key, optional_key, required_file_key, required_key,
+    KeyTable as _, custom_key, file_key, fixed_value, keys, list_key, optional_key, required_file_key, required_key,
 };
-use crate::reading::value_kinds::{RawValue, ValueError, ValueKind, boolean_kind, duration_kind, one_of, text_kind};
+use crate::reading::value_kinds::{RawValue, ValueError, ValueKind, boolean_kind, one_of, text_kind};
 use http::{Uri, uri::Scheme};
 use litequic_base::named_enum;
 use serde_json::json;
@@ -66,15 +66,13 @@ keys! {
 
         /// The program that sets and removes a TXT record for `dns-01`, by its absolute path, and its first arguments.
         /// litequic adds three arguments, as lego's `exec` provider does: `present` or `cleanup`, the record's name
-        /// with its final dot, and its value.
+        /// with its final dot, and its value. The program has litequic's environment variables. 30 s after its return
+        /// from `present` litequic requests the validation, so that all name servers have the record.
         dns_command: Vec<String> = Vec::new(), list_key(argument_kind(), 0..=Self::MAX_ARGUMENTS);
 
-        /// Environment variables of `dns_command`, besides `PATH` and `HOME`.
-        dns_environment: Vec<String> = Vec::new(), list_key(environment_variable_kind(), 0..=Self::MAX_VARIABLES);
-
-        /// Time between the return of `dns_command` from `present` and the request for validation, so that all name
-        /// servers have the record.
-        dns_wait: Duration = Self::DEFAULT_DNS_WAIT, duration_kind(Self::DNS_WAIT_RANGE);
+        // The name servers of a zone have a change within seconds.
+        /// Time between the return of `dns_command` from `present` and the request for validation.
+        dns_wait: Duration = Duration::from_secs(30), fixed_value(), no_key;
 
         /// File with the roots that verify the certificate of the CA's directory, in PEM, in place of the system's.
         ca: Option<PathBuf> = None, file_key(path_kind("the path of a PEM file"));
@@ -95,10 +93,6 @@ keys! {
 
 impl Acme {
     const MAX_ARGUMENTS: usize = 16;
-    const MAX_VARIABLES: usize = 32;
-    /// Default of `dns_wait`: the name servers of a zone have a change within seconds.
-    const DEFAULT_DNS_WAIT: Duration = Duration::from_secs(30);
-    const DNS_WAIT_RANGE: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(3600);
     /// Number of hosts in a table: Let's Encrypt limits certificates per domain and week, and each renewal validates
     /// every host.
     const HOST_COUNT_RANGE: RangeInclusive<usize> = 1..=100;
@@ -235,16 +229,6 @@ fn argument_kind() -> ValueKind<String> {
     text_kind("an argument", parse, Clone::clone).with_length(1..=1024)
 }
 
-fn environment_variable_kind() -> ValueKind<String> {
-    let parse = |written: String| {
-        let fits = written.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') && !written.is_empty();
-        if fits { Ok(written) } else { Err("is not the name of an environment variable".into()) }
-    };
-    text_kind("the name of an environment variable", parse, Clone::clone)
-        .with_pattern("[0-9A-Za-z_]+")
-        .with_length(1..=128)
-}
-
 fn directory_kind() -> ValueKind<String> {
     let parse = |written: String| {
         if let Some((_, url)) = DIRECTORIES.iter().find(|(name, _)| *name == written) {
@@ -320,10 +304,9 @@ pub(super) fn read_acme_table(
     if let Some((n, _)) = command.filter(|(_, program)| !program.starts_with('/')) {
         section.note_list_fault("dns_command", n, "is not an absolute path");
     }
-    for key in ["dns_command", "dns_environment", "dns_wait"] {
-        if section.has_key(key) && !acme.challenges.contains(&AcmeChallenge::Dns01) {
-            section.note_fault_expecting(key, "has no effect without dns-01", "acme.challenges with \"dns-01\"");
-        }
+    if !acme.challenges.contains(&AcmeChallenge::Dns01) {
+        let expected = "acme.challenges with \"dns-01\"";
+        section.note_fault_expecting("dns_command", "has no effect without dns-01", expected);
     }
     if section.has_key("challenges") {
         for (n, challenge) in acme.challenges.iter().enumerate() {

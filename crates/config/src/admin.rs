@@ -35,10 +35,6 @@ keys! {
         /// blanks.
         token_file: Option<PathBuf> = None, file_key(path_kind("the path of a file with a token")), restart;
 
-        /// Name of the environment variable with the token, instead of a file.
-        token_env: Option<String> = None,
-            optional_key(text_kind("the name of an environment variable", Ok, Clone::clone), "none"), restart;
-
         /// Names by which `/metrics`, `/status` and `/config` may be requested without a token, besides IP addresses
         /// and `localhost`: for example the name of a Service or of a container. Requests by other names get 403,
         /// because a web page could read these resources by a name that an attacker controls, in the browser of an
@@ -125,9 +121,6 @@ pub(super) fn read_admin(section: &mut ConfigSection<'_>, clients: &Listen) -> A
             }
         }
     }
-    if admin.token_file.is_some() && admin.token_env.is_some() {
-        section.note_fault("token_env", "admin.token_file is also set");
-    }
     for (key, path) in [("handover", admin.handover.as_deref()), ("socket", admin.socket.configured_path())] {
         if path.is_some_and(|path| path.as_os_str().len() > Admin::MAX_SOCKET_BYTES) {
             section.note_fault_expecting(key, "is too long for a Unix socket", "96 bytes at most, with the folder");
@@ -137,8 +130,7 @@ pub(super) fn read_admin(section: &mut ConfigSection<'_>, clients: &Listen) -> A
         section.note_fault("socket", "is already used by admin.handover");
     }
     // An invalid token has a fault of its own.
-    let has_token = section.has_key("token_file") || section.has_key("token_env");
-    if !has_token && admin.listen.is_some_and(|listen| !listen.ip().to_canonical().is_loopback()) {
+    if !section.has_key("token_file") && admin.listen.is_some_and(|listen| !listen.ip().to_canonical().is_loopback()) {
         let expected = "a loopback address, or admin.token_file as well";
         section.note_fault_expecting("listen", "is reachable from other machines, and no token is set", expected);
     }

@@ -1,12 +1,11 @@
 //! Defines `respond` of a route: a fixed response in place of the origin's.
 
-use super::rules::{HeaderRules, Template, body_media_type, response_field_fault};
-use crate::reading::name_kinds::{TOKEN_PATTERN, path_kind};
-use crate::reading::rule_readers::{field_value_kind, parse_rule_field, read_optional_table};
+use crate::reading::name_kinds::path_kind;
+use crate::reading::rule_readers::read_optional_table;
 use crate::reading::section::ConfigSection;
 use crate::reading::table::{KeyTable as _, custom_key, keys};
 use crate::reading::value_kinds::{ValueKind, number_kind, text_kind};
-use http::{HeaderName, StatusCode, header};
+use http::StatusCode;
 use serde_json::json;
 use std::{fmt, ops::RangeInclusive, path::PathBuf};
 
@@ -20,11 +19,8 @@ keys! {
         /// The answer's status.
         status: StatusCode = Self::DEFAULT_STATUS, final_status_kind();
 
-        /// The body, as plain text unless `headers` have another `content-type`.
+        /// The body, as plain text unless `response_headers` set another `content-type`.
         body: FixedBody = FixedBody::None, custom_key(read_fixed_body, |_| String::new());
-
-        /// Fields of the answer's header. `{client}`, `{host}` and `{request_id}` are filled in.
-        headers: Vec<(HeaderName, Template)> = Vec::new(), custom_key(read_response_fields, |_| String::new());
     }
 }
 
@@ -59,7 +55,7 @@ impl FixedResponse {
     }
 }
 
-/// Formats status, body and field names; the values of fields may be secrets.
+/// Formats status and body.
 impl fmt::Display for FixedResponse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.status.as_u16())?;
@@ -68,7 +64,7 @@ impl fmt::Display for FixedResponse {
             FixedBody::Text(text) => write!(f, " with {} bytes", text.len())?,
             FixedBody::File(path) => write!(f, " {}", path.display())?,
         }
-        self.headers.iter().try_for_each(|(name, _)| write!(f, ", set {name}"))
+        Ok(())
     }
 }
 
@@ -89,10 +85,6 @@ fn read_fixed_response(section: &mut ConfigSection<'_>) -> FixedResponse {
             section.note_fault(key, problem);
         }
     }
-    let has_type = respond.headers.iter().any(|(name, _)| name == header::CONTENT_TYPE);
-    if respond.body_file_path().is_some_and(|file| body_media_type(file).is_none()) && !has_type {
-        section.note_fault_expecting("body_file", "unknown file name extension", "headers.content-type");
-    }
     respond
 }
 
@@ -101,7 +93,7 @@ fn read_fixed_response(section: &mut ConfigSection<'_>) -> FixedResponse {
 fn read_fixed_body(section: &mut ConfigSection<'_>, key: &str, about: &str) -> FixedBody {
     let text = section.optional_value(key, body_text_kind(), about);
     let about = "File with the body, in place of `body`. Read at the start and on a reload, 256 KiB at most; the \
-        extension of its name decides its `Content-Type`, unless `headers` do.";
+        extension of its name decides its `Content-Type`, unless `response_headers` do.";
     let file = section
         .optional_value("body_file", path_kind("the path of a file, such as \"robots.txt\""), about)
         .map(|file| section.base_directory().join(file));
@@ -110,17 +102,6 @@ fn read_fixed_body(section: &mut ConfigSection<'_>, key: &str, about: &str) -> F
         (None, Some(file)) => FixedBody::File(file),
         (None, None) => FixedBody::None,
     }
-}
-
-/// Reads the header fields of a fixed response.
-/// Reads the header fields of a fixed response.
-pub(crate) fn read_response_fields(
-    section: &mut ConfigSection<'_>,
-    key: &str,
-    about: &str,
-) -> Vec<(HeaderName, Template)> {
-    let named = |name: &str| parse_rule_field(name, response_field_fault);
-    section.read_map(key, TOKEN_PATTERN, named, field_value_kind(), HeaderRules::MAX_FIELDS, about)
 }
 
 fn body_text_kind() -> ValueKind<String> {

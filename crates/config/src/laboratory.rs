@@ -1,10 +1,11 @@
 //! Defines `[laboratory]`: limits with one right value, which tests and measurements have to change. They are neither
 //! in the schema nor in the reference, and may change in any version (docs/adr/0041-fewer-keys.md).
 
+use super::acme::Acme;
 use super::limits::{Limits, Sources};
 use super::origin::OriginConfig;
 use crate::reading::table::{keys, optional_key};
-use crate::reading::value_kinds::{COUNT_RANGE, TIMEOUT_RANGE, duration_kind, number_kind, size_kind};
+use crate::reading::value_kinds::{COUNT_RANGE, DAY, TIMEOUT_RANGE, duration_kind, number_kind, size_kind};
 use std::{ops::RangeInclusive, time::Duration};
 
 /// Larger buffers gain nothing: the client can wait.
@@ -38,6 +39,9 @@ keys! {
         /// [`OriginConfig::dns_interval`], of every origin.
         dns_interval: Option<Duration> = None, optional_key(duration_kind(TIMEOUT_RANGE), UNSET_TEXT);
 
+        /// [`Acme::dns_wait`], of every table.
+        dns_wait: Option<Duration> = None, optional_key(duration_kind(Duration::ZERO..=DAY), UNSET_TEXT);
+
         /// [`OriginConfig::request_buffer`], of every origin.
         request_buffer: Option<u64> = None, optional_key(size_kind(REQUEST_BUFFER_RANGE), UNSET_TEXT);
     }
@@ -52,6 +56,7 @@ impl Laboratory {
         self,
         limits: &mut Limits,
         sources: &mut Sources,
+        acme: &mut [Acme],
         origins: impl Iterator<Item = &'o mut OriginConfig>,
     ) {
         let Self {
@@ -62,6 +67,7 @@ impl Laboratory {
             rate_grace,
             source_ipv4_prefix,
             dns_interval,
+            dns_wait,
             request_buffer,
         } = self;
         *limits = limits.with_max_handshakes(max_handshakes.unwrap_or(limits.max_handshakes));
@@ -70,6 +76,9 @@ impl Laboratory {
         limits.max_resets = max_resets.unwrap_or(limits.max_resets);
         limits.rate_grace = rate_grace.unwrap_or(limits.rate_grace);
         sources.ipv4_prefix = source_ipv4_prefix.unwrap_or(sources.ipv4_prefix);
+        for table in acme {
+            table.dns_wait = dns_wait.unwrap_or(table.dns_wait);
+        }
         for origin in origins {
             origin.dns_interval = dns_interval.unwrap_or(origin.dns_interval);
             origin.request_buffer = request_buffer.unwrap_or(origin.request_buffer);

@@ -34,7 +34,7 @@ mod timeouts;
 mod traces;
 mod transport;
 
-pub use access_log::{AccessField, AccessFormat, AccessLog, Fraction};
+pub use access_log::{AccessField, AccessLog, Fraction};
 pub use acme::{Acme, AcmeChallenge, AcmeHost, AcmeKey, Eab};
 pub use admin::{Admin, AdminSocket};
 pub use auth::Auth;
@@ -47,7 +47,7 @@ pub use document::{
 pub use fixed_response::{FixedBody, FixedResponse};
 pub use laboratory::Laboratory;
 pub use limits::{Limits, MemoryLimit, Sources};
-pub use listen::{Listen, ProxyProtocolUdp, WorkerCount};
+pub use listen::{Listen, ProxyProtocolUdp};
 pub use litequic_base::log_writer::LogTarget;
 pub use log::{LogConfig, LogFormat, LogSeverity};
 pub use match_conditions::{MatchConditions, Specificity, ValuePattern};

@@ -5,10 +5,9 @@ use crate::reading::name_kinds::{MAX_NETWORKS, network_kind};
 use crate::reading::section::ConfigSection;
 use crate::reading::table::{KeyTable as _, fixed_value, keys, list_key};
 use crate::reading::value_kinds::{
-    BODY_BYTES_RANGE, COUNT_RANGE, GIB, KIB, MIB, RawValue, ValueKind, number_kind, or_none, size_kind,
+    BODY_BYTES_RANGE, COUNT_RANGE, GIB, KIB, MIB, ValueKind, number_kind, or_named, or_none, size_kind,
 };
 use litequic_base::network::Network;
-use serde_json::json;
 use std::{net::IpAddr, ops::RangeInclusive, time::Duration};
 
 /// Range of `max_streams`: RFC 9114 §6.1 recommends at least 100, but a small device may need less; 2^60 is QUIC's
@@ -276,22 +275,14 @@ impl Sources {
     }
 }
 
-/// A memory limit: `"cgroup"`, `"none"` or a size.
+/// A memory limit: a size, `"cgroup"` or `"none"`.
 fn memory_kind(range: RangeInclusive<u64>) -> ValueKind<MemoryLimit> {
-    let ValueKind { expected, schema, read, show } = or_none(size_kind::<u64>(range));
-    ValueKind {
-        expected: format!("\"cgroup\", {expected}"),
-        schema: json!({ "anyOf": [{ "const": "cgroup" }, schema] }),
-        read: Box::new(move |given| match given {
-            RawValue::Text(text) if text == "cgroup" => Ok(MemoryLimit::Cgroup),
-            given => Ok(read(given)?.map_or(MemoryLimit::None, MemoryLimit::Bytes)),
-        }),
-        show: Box::new(move |limit| match limit {
-            MemoryLimit::Cgroup => json!("cgroup"),
-            MemoryLimit::Bytes(bytes) => show(&Some(*bytes)),
-            MemoryLimit::None => show(&None),
-        }),
-    }
+    let bytes = |limit: &MemoryLimit| match limit {
+        MemoryLimit::Bytes(bytes) => *bytes,
+        MemoryLimit::Cgroup | MemoryLimit::None => 0,
+    };
+    let size = size_kind(range).map(MemoryLimit::Bytes, bytes);
+    or_named(&[("cgroup", MemoryLimit::Cgroup), ("none", MemoryLimit::None)], size)
 }
 
 #[cfg(test)]

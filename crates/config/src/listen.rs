@@ -6,11 +6,12 @@ use crate::reading::name_kinds::{MAX_NETWORKS, address_kind, network_kind, path_
 use crate::reading::section::ConfigSection;
 use crate::reading::table::{KeyTable as _, file_key, keys, list_key, optional_key};
 use crate::reading::value_kinds::{
-    DAY, RawValue, ValueKind, boolean_kind, duration_kind, number_kind, one_of, port_kind,
+    DAY, RawValue, TIMEOUT_RANGE, ValueKind, boolean_kind, duration_kind, nonzero_kind, one_of, or_auto, port_kind,
+    text_kind,
 };
 use litequic_base::network::Network;
-use serde_json::json;
 use std::{
+    fmt,
     net::{IpAddr, Ipv6Addr, SocketAddr},
     num::NonZeroU16,
     ops::RangeInclusive,
@@ -43,11 +44,13 @@ keys! {
         proxy_protocol_from: Vec<Network> = Vec::new(), list_key(network_kind(), 0..=MAX_NETWORKS);
 
         /// Whether datagrams from `proxy_protocol_from` begin with a PROXY protocol header of version 2, which has the
-        /// client's address: with `"every"` each datagram, and one without a valid header is dropped; with `"first"`
-        /// the first of a flow, which is known until it is silent for `timeouts.proxy_flow`. With `"first"` a client
-        /// can name another address if the first datagram of its flow is lost, or if that timeout is shorter than
-        /// the load balancer's: let no `allow` or `deny` depend on it. Datagrams of other networks never have one.
-        proxy_protocol_udp: ProxyProtocolUdp = ProxyProtocolUdp::Off, one_of(ProxyProtocolUdp::NAMES), restart,
+        /// client's address: with `"every"` each datagram, and one without a valid header is dropped; with
+        /// `"first:30s"` the first of a flow. A header of a flow that was silent for this time begins another one. It
+        /// is the load balancer's own timeout of UDP flows: nginx' `proxy_timeout`, 30 s with Cloudflare Spectrum and
+        /// frp. It is longer than `timeouts.idle`, or idle clients get another flow. With `"first"` a client can name
+        /// another address if the first datagram of its flow is lost, or if the time is shorter than the load
+        /// balancer's: let no `allow` or `deny` depend on it. Datagrams of other networks never have one.
+        proxy_protocol_udp: ProxyProtocolUdp = ProxyProtocolUdp::Off, proxy_protocol_udp_kind(), restart,
             counted_by("litequic_udp_proxy_headers_total");
 
         /// Port that clients connect to, if it is not the bound one, for example behind a Service or a load balancer:
@@ -70,7 +73,7 @@ keys! {
 
         /// Worker threads. `auto` is one for each core that the process may use: its affinity mask, bounded by its
         /// cgroup's CPU quota, rounded down to at least 1.
-        workers: WorkerCount = WorkerCount::Auto, workers_kind(Self::MAX_WORKERS), restart;
+        workers: Option<NonZeroU16> = None, or_auto(nonzero_kind(1..=Self::MAX_WORKERS.into())), restart;
 
         /// A file of 32 to 4096 random bytes (`openssl rand -hex 32`), from which the keys of Retry and reset tokens,
         /// of session tickets and of the cookies of `origin.sticky` are derived, byte for byte. Replicas should share
@@ -131,27 +134,42 @@ pub enum ProxyProtocolUdp {
     Off,
     /// Each one.
     Every,
-    /// The first one of a flow.
-    First,
+    /// The first one of a flow, which ends when it is silent for this time.
+    First(Duration),
 }
 
 impl ProxyProtocolUdp {
-    /// Values by their names in the configuration.
-    pub const NAMES: &[(&str, Self)] = &[("off", Self::Off), ("every", Self::Every), ("first", Self::First)];
-
     /// Whether datagrams may have such a header.
     pub fn has_headers(self) -> bool {
         self != Self::Off
     }
 }
 
-/// Number of worker threads: `listen.workers`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WorkerCount {
-    /// One per core that this process may use: its affinity mask, bounded by the cgroup's CPU quota.
-    Auto,
-    /// A fixed number of workers.
-    Count(NonZeroU16),
+impl fmt::Display for ProxyProtocolUdp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Off => f.write_str("off"),
+            Self::Every => f.write_str("every"),
+            Self::First(timeout) => write!(f, "first:{}", humantime::format_duration(*timeout)),
+        }
+    }
+}
+
+fn proxy_protocol_udp_kind() -> ValueKind<ProxyProtocolUdp> {
+    let timeout = duration_kind(TIMEOUT_RANGE);
+    let parse = move |text: String| match text.split_once(':') {
+        None if text == "off" => Ok(ProxyProtocolUdp::Off),
+        None if text == "every" => Ok(ProxyProtocolUdp::Every),
+        // No default: a wrong value refuses clients, or believes headers that clients wrote.
+        None if text == "first" => Err("needs the load balancer's timeout of UDP flows".into()),
+        Some(("first", time)) => match (timeout.read)(RawValue::Text(time.into())) {
+            Ok(timeout) => Ok(ProxyProtocolUdp::First(timeout)),
+            Err(wrong) => Err(wrong.problem.into()),
+        },
+        _ => Err("unknown value".into()),
+    };
+    text_kind("\"off\", \"every\" or \"first:TIME\", such as \"first:30s\"", parse, ToString::to_string)
+        .with_pattern("off|every|first:[0-9a-zA-Zµ.\\s]+")
 }
 
 /// Reads `[listen]`.
@@ -187,25 +205,4 @@ fn addresses_clash(one: &SocketAddr, other: &SocketAddr) -> bool {
         v6.is_ipv6() && v6.ip().is_unspecified() && v4.is_ipv4() && v4.ip().is_unspecified()
     };
     one == other || (one.port() == other.port() && (wildcards(one, other) || wildcards(other, one)))
-}
-
-/// A number of workers: `"auto"` or a count.
-fn workers_kind(most: u16) -> ValueKind<WorkerCount> {
-    let count = number_kind::<u16>(1..=most.into());
-    ValueKind {
-        expected: format!("\"auto\" or {}", count.expected),
-        schema: json!({ "anyOf": [{ "const": "auto" }, count.schema] }),
-        read: Box::new(move |given| match given {
-            RawValue::Text(text) if text == "auto" => Ok(WorkerCount::Auto),
-            RawValue::Text(_) => Err("unknown value".into()),
-            given => {
-                let count = NonZeroU16::new((count.read)(given)?);
-                count.map(WorkerCount::Count).ok_or_else(|| "too small".into())
-            }
-        }),
-        show: Box::new(|workers| match workers {
-            WorkerCount::Auto => json!("auto"),
-            WorkerCount::Count(count) => json!(count),
-        }),
-    }
 }

@@ -10,10 +10,10 @@ use crate::reading::name_kinds::{
 use crate::reading::rule_readers::read_optional_table;
 use crate::reading::section::ConfigSection;
 use crate::reading::table::{
-    KeyReader, KeyTable, custom_key, derived_default, file_key, fixed_value, keys, list_key, optional_key, required_key,
+    KeyReader, KeyTable, custom_key, derived_default, file_key, fixed_value, keys, list_key, optional_key,
 };
 use crate::reading::value_kinds::{
-    COUNT_OR_ZERO_RANGE, COUNT_RANGE, DAY, RawValue, TIMEOUT_RANGE, ValueKind, boolean_kind, duration_kind,
+    COUNT_OR_ZERO_RANGE, COUNT_RANGE, DAY, RawValue, TIMEOUT_RANGE, ValueError, ValueKind, boolean_kind, duration_kind,
     number_kind, one_of, or_derived, or_none, text_kind,
 };
 use http::HeaderName;
@@ -28,7 +28,7 @@ const HEALTH_INTERVAL_RANGE: RangeInclusive<Duration> = Duration::from_millis(10
 /// Range of consecutive results: more would take too long.
 const STREAK_RANGE: RangeInclusive<u64> = 1..=1000;
 /// Range of a weight: HAProxy's maximum. A server without traffic is left out of the list.
-const WEIGHT_RANGE: RangeInclusive<u64> = 1..=256;
+const WEIGHT_RANGE: RangeInclusive<u16> = 1..=256;
 /// Range of requests at a time on one HTTP/2 connection.
 const STREAMS_RANGE: RangeInclusive<u64> = 1..=10_000;
 /// Bytes of a socket's path: `sun_path` has 108, including the final zero (unix(7)).
@@ -40,8 +40,9 @@ keys! {
     pub struct OriginConfig counted by "litequic_limit_reached_total{limit=\"origin_*\"}" {
         /// Addresses of the origin's servers, all different, and all with `https` or none. The port is 80, or 443 with
         /// `https`, unless given. litequic sends HTTP/1.1, or HTTP/2 with `protocol = "h2"`: in plaintext, or over TLS
-        /// to `https`, where it always verifies the server's certificate. The path of a socket has at most 107 bytes. A
-        /// table sets a server's address with its weight, or makes it a backup server.
+        /// to `https`, where it always verifies the server's certificate. The path of a socket has at most 107 bytes.
+        /// Behind a blank, `weight=3` gives a server three times as many requests as one without (1 to 256), and
+        /// `backup` gives it requests only while no other server is healthy; at least one server must be no backup.
         servers("url"): Vec<OriginServer> = Vec::new(), custom_key(read_servers, |all| all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "));
 
         /// Load balancing: round robin, or the server with the fewest open requests of this worker, divided by its
@@ -318,32 +319,27 @@ fn server_name_kind() -> ValueKind<String> {
     text_kind("a name such as \"app.internal\", or an address", parse, Clone::clone)
 }
 
-keys! {
-    /// A server of an origin: an entry of `origin.url`.
-    #[derive(Debug, Clone, PartialEq, Eq)]
-    pub struct OriginServer {
-        /// Address of the server.
-        address("url"): OriginAddress = OriginAddress::Unix(PathBuf::new()), required_key(origin_address_kind());
-
-        /// Weight of the server: with 3 it gets three times as many requests as a server with 1.
-        weight: u16 = 1, number_kind(WEIGHT_RANGE);
-
-        /// Whether the server gets requests only while no other server is healthy. At least one server must not be a
-        /// backup server.
-        backup: bool = false, boolean_kind();
-    }
+/// A server of an origin: an entry of `origin.url`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OriginServer {
+    /// Address of the server.
+    pub address: OriginAddress,
+    /// Weight of the server, 1 by default: with 3 it gets three times as many requests as a server with 1.
+    pub weight: u16,
+    /// Whether the server gets requests only while no other server is healthy.
+    pub backup: bool,
 }
 
 impl From<OriginAddress> for OriginServer {
     fn from(address: OriginAddress) -> Self {
-        Self { address, ..Self::default() }
+        Self { address, weight: 1, backup: false }
     }
 }
 
 impl fmt::Display for OriginServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.address.fmt(f)?;
-        if self.weight != Self::default().weight {
+        if self.weight != 1 {
             write!(f, " weight={}", self.weight)?;
         }
         if self.backup { f.write_str(" backup") } else { Ok(()) }
@@ -351,12 +347,7 @@ impl fmt::Display for OriginServer {
 }
 
 fn read_servers(section: &mut ConfigSection<'_>, key: &str, about: &str) -> Vec<OriginServer> {
-    let table = |section: &mut ConfigSection<'_>| {
-        let server = OriginServer::read_table(section);
-        (section.has_key("url") && section.has_valid_keys(&["url"])).then_some(server)
-    };
-    let mut servers: Vec<OriginServer> =
-        section.required_list_or_tables(key, origin_address_kind(), 1..=OriginConfig::MAX_SERVERS, about, table);
+    let mut servers = section.required_list(key, origin_server_kind(), 1..=OriginConfig::MAX_SERVERS, about);
     for server in &mut servers {
         if let OriginAddress::Unix(path) = &mut server.address {
             *path = section.base_directory().join(&path);
@@ -716,16 +707,37 @@ fn foreign_scheme(scheme: &str) -> OriginAddressError {
     })
 }
 
-/// URL of an origin's server.
-pub(super) fn origin_address_kind() -> ValueKind<OriginAddress> {
-    text_kind(
-        "\"http://HOST:PORT\", \"https://HOST\" or \"unix:/PATH\"",
-        |text| text.parse().map_err(|error: OriginAddressError| error.to_string().into()),
-        ToString::to_string,
-    )
-    .with_pattern(&format!(
-        "[Hh][Tt][Tt][Pp][Ss]?://({NAME_PATTERN}|{IPV6_PATTERN})(:{PORT_PATTERN})?/?|unix:(///[^\\x00]*|/|/?[^/\\x00][^\\x00]*)"
+/// Addresses of servers, in the words of error messages.
+const ORIGIN_ADDRESSES: &str = "\"http://HOST:PORT\", \"https://HOST\" or \"unix:/PATH\"";
+
+/// URL of an origin's server, with the parameters `weight=NUMBER` and `backup` behind it.
+pub(super) fn origin_server_kind() -> ValueKind<OriginServer> {
+    let expected = format!("{ORIGIN_ADDRESSES}, alone or as in \"URL weight=3\" or \"URL backup\"");
+    text_kind(&expected, |text| parse_server(&text), ToString::to_string).with_pattern(&format!(
+        "([Hh][Tt][Tt][Pp][Ss]?://({NAME_PATTERN}|{IPV6_PATTERN})(:{PORT_PATTERN})?/?|unix:(///[^\\x00]*|/|/?[^/\\x00][^\\x00]*))( +(weight=[0-9]+|backup))* *"
     ))
+}
+
+/// Parses an address with parameters. They are read from the end, as the path of a socket may contain blanks.
+fn parse_server(text: &str) -> Result<OriginServer, ValueError> {
+    let (mut url, mut weight, mut backup) = (text, 1, false);
+    while let Some((before, parameter)) = url.rsplit_once(' ') {
+        match parameter.split_once('=') {
+            Some(("weight", number)) => {
+                let number = number.parse().ok().filter(|number| WEIGHT_RANGE.contains(number));
+                weight = number.ok_or("the weight is not a number from 1 to 256")?;
+            }
+            None if parameter == "backup" => backup = true,
+            _ if url.starts_with("unix:") => break,
+            None if parameter.is_empty() => {}
+            _ => return Err("has an unknown parameter".into()),
+        }
+        url = before;
+    }
+    let address = url
+        .parse()
+        .map_err(|error: OriginAddressError| ValueError::from(error.to_string()).expecting(ORIGIN_ADDRESSES))?;
+    Ok(OriginServer { address, weight, backup })
 }
 
 impl FromStr for OriginAddress {

@@ -2,27 +2,21 @@
 
 use super::rules::{Template, Variable};
 use crate::reading::name_kinds::{authority_kind, parse_host};
-use crate::reading::rule_readers::{parse_rule_template, read_optional_table};
-use crate::reading::section::ConfigSection;
-use crate::reading::table::{KeyTable as _, keys, required_key};
+use crate::reading::rule_readers::parse_rule_template;
 use crate::reading::value_kinds::{RawValue, ValueError, ValueKind, text_kind};
 use http::StatusCode;
-use serde_json::json;
+use std::fmt;
 
-/// Variables that `redirect.to` may contain.
+/// Variables that a `Location` may contain.
 const REDIRECT_VARIABLES: &[Variable] = &[Variable::Host, Variable::Path];
 
-keys! {
-    /// Redirect of a route: `redirect`.
-    #[derive(Debug, Clone, PartialEq, Eq)]
-    pub struct Redirect {
-        /// The `Location`: a URL with `https://` or `http://`, or a path. `{host}` is the host that the client
-        /// requested, alone or after `LABEL.`; `{path}`, at the end, is its path and query after `rewrite_prefix`.
-        to: Template = Template::default(), required_key(location_kind());
-
-        /// The answer's status.
-        status: StatusCode = Self::DEFAULT_STATUS, redirect_status_kind();
-    }
+/// Redirect of a route: `redirect`, such as `"https://www.example.com{path}"` or `"301 /new"`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Redirect {
+    /// The `Location`.
+    pub to: Template,
+    /// The response's status.
+    pub status: StatusCode,
 }
 
 impl Redirect {
@@ -38,33 +32,32 @@ impl Redirect {
     pub const DEFAULT_STATUS: StatusCode = StatusCode::TEMPORARY_REDIRECT;
 }
 
-/// Reads `redirect` of a route, if set.
-pub(crate) fn read_redirect(section: &mut ConfigSection<'_>) -> Option<Redirect> {
-    read_optional_table(section, "redirect", "A redirect of the client, instead of an origin.", Redirect::read_table)
-}
-
-/// Status of a redirect.
-pub(crate) fn redirect_status_kind() -> ValueKind<StatusCode> {
-    let known = Redirect::STATUSES.map(|status| status.as_u16());
-    ValueKind {
-        expected: format!("one of {}", known.map(|status| status.to_string()).join(", ")),
-        schema: json!({ "type": "integer", "enum": known }),
-        read: Box::new(move |given| match given {
-            RawValue::Integer(number) => Redirect::STATUSES
-                .into_iter()
-                .find(|status| i128::from(status.as_u16()) == number)
-                .ok_or_else(|| "not a redirect's status".into()),
-            other => Err(other.wrong_type_error()),
-        }),
-        show: Box::new(|status| json!(status.as_u16())),
+impl fmt::Display for Redirect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.status.as_str(), self.to)
     }
 }
 
-pub(crate) fn location_kind() -> ValueKind<Template> {
-    let expected = "a URL such as \"https://www.example.com{path}\", or a path";
+/// A `Location`, alone or behind a status.
+pub(crate) fn redirect_kind() -> ValueKind<Redirect> {
+    let expected = "a URL such as \"https://www.example.com{path}\", or a path; before it a status, as in \"301 /new\"";
     let (path, host) = (r"[!#-;=?-\[\]_a-z~{}]", "[0-9A-Za-z_.:-]");
-    let kind = text_kind(expected, |text| parse_location(&text), ToString::to_string);
-    kind.with_pattern(&format!(r"https?://({host}+|{host}*\{{host\}}|\[[0-9A-Fa-f:.]+\](:[0-9]+)?)([/?#]{path}*|\{{path\}})?|/([!#-.0-;=?-\[\]_a-z~{{}}]{path}*)?"))
+    let location = format!(
+        r"https?://({host}+|{host}*\{{host\}}|\[[0-9A-Fa-f:.]+\](:[0-9]+)?)([/?#]{path}*|\{{path\}})?|/([!#-.0-;=?-\[\]_a-z~{{}}]{path}*)?"
+    );
+    let kind = text_kind(expected, |text| parse_redirect(&text), ToString::to_string);
+    kind.with_pattern(&format!("(30[12378] )?({location})"))
+}
+
+fn parse_redirect(text: &str) -> Result<Redirect, ValueError> {
+    let (status, location) = match text.split_once(' ') {
+        Some((status, location)) if status.bytes().all(|byte| byte.is_ascii_digit()) => {
+            let known = Redirect::STATUSES.into_iter().find(|known| known.as_str() == status);
+            (known.ok_or("not a redirect's status")?, location)
+        }
+        _ => (Redirect::DEFAULT_STATUS, text),
+    };
+    Ok(Redirect { to: parse_location(location)?, status })
 }
 
 /// Parses a `Location` whose target the operator controls, whatever the client requests. Scheme and authority are

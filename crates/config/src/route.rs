@@ -4,14 +4,14 @@ use super::auth::{Auth, format_auth, read_auth};
 use super::certificates::{EXPECTED_CA, VerifyMode};
 use super::fixed_response::{FixedResponse, read_respond};
 use super::match_conditions::MatchConditions;
-use super::rate_limit::{RateLimit, format_rate_limit, read_rate_limit};
-use super::redirect::{Redirect, read_redirect};
-use super::rules::{ErrorPages, HeaderRules, RouteTimeouts};
+use super::rate_limit::{RateLimit, rate_limit_kind};
+use super::redirect::{Redirect, redirect_kind};
+use super::rules::{ErrorPages, HeaderRules, RouteTimeouts, body_media_type};
 use crate::reading::changes::Changes;
 use crate::reading::fault::{nearest_word, quote_line};
 use crate::reading::name_kinds::{
     MAX_NETWORKS, authority_kind, exact_path_kind, host_pattern_kind, network_kind, origin_name_kind, path_kind,
-    path_prefix_kind, realm_kind, route_name_kind, upgrade_kind,
+    path_prefix_kind, route_name_kind, upgrade_kind,
 };
 use crate::reading::rule_readers;
 use crate::reading::section::ConfigSection;
@@ -19,7 +19,7 @@ use crate::reading::table::{
     KeyReader, KeyTable as _, custom_key, file_key, keys, list_key, optional_key, optional_list_key, table_key,
 };
 use crate::reading::value_kinds::{BODY_BYTES_RANGE, ValueError, boolean_kind, one_of, or_unlimited, size_kind};
-use http::HeaderName;
+use http::{HeaderName, header};
 use litequic_base::network::Network;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -76,12 +76,9 @@ keys! {
         allow: Option<Vec<Network>> = None, optional_list_key(network_kind(), 1..=MAX_NETWORKS, "any");
 
         /// File with the users of this route and the hashes of their passwords, a line `name:hash` each, made by
-        /// `htpasswd -B` or `litequic password`. Requests without a valid password get 401. Read at the start and when
-        /// it changes, 1 MiB at most.
+        /// `htpasswd -B` or `litequic password`. Requests without a valid password get 401, with the route's `name` as
+        /// the realm, or `restricted`. Read at the start and when it changes, 1 MiB at most.
         users: Option<PathBuf> = None, file_key(path_kind("the path of a file, such as \"users.htpasswd\""));
-
-        /// The realm of the password, which some clients show.
-        users_realm: String = "restricted".into(), realm_kind();
 
         /// Sign-in by another server, which decides about each request of this route before its body is read.
         auth: Option<Auth> = None, custom_key(read_auth, format_auth);
@@ -102,8 +99,11 @@ keys! {
         /// Timeouts of this route, in place of those of `[timeouts]`.
         timeouts: RouteTimeouts = RouteTimeouts::default(), table_key();
 
-        /// Rate limit of this route; without this table, none.
-        rate_limit: Option<RateLimit> = None, custom_key(read_rate_limit, format_rate_limit);
+        /// Rate limit of this route: requests that are permitted in a period, over all workers together; further ones
+        /// get 429 with `Retry-After`. `burst` is the number of requests that may come at once after a pause, by
+        /// default the same number. Requests of an IPv4 address or an IPv6 /64 are counted together (`by=address`), or
+        /// all of the route (`by=route`).
+        rate_limit: Option<RateLimit> = None, optional_key(rate_limit_kind(), "none");
 
         /// File with the body of this route's error responses with this status, in place of `[error_pages]`: a number
         /// from `400` to `599`, or `4xx`, `5xx`. A number has precedence over its class.
@@ -229,9 +229,6 @@ pub(super) fn read_route(
         let expected = "pages in [error_pages] or in error_pages of the route";
         section.note_fault_expecting("intercept_errors", "has no effect without an error page", expected);
     }
-    if !section.has_key("users") {
-        section.note_fault("users_realm", "has no effect without users");
-    }
     for (n, token) in route.upgrade.iter().enumerate() {
         if route.upgrade.iter().take(n).any(|other| other == token) {
             section.note_list_fault("upgrade", n, "is listed twice, ignoring case");
@@ -250,6 +247,13 @@ pub(super) fn read_route(
         for key in useless.into_iter().filter(|key| section.has_key(key)) {
             section.note_fault(key, "has no effect beside redirect");
         }
+    }
+    if let RouteTarget::Respond(respond) = &route.target
+        && respond.body_file_path().is_some_and(|file| body_media_type(file).is_none())
+        && !route.response_headers.set.iter().any(|(name, _)| name == header::CONTENT_TYPE)
+    {
+        let expected = "response_headers.set.content-type of the route";
+        section.note_fault_expecting("respond", "unknown file name extension in body_file", expected);
     }
     if section.has_key("path") {
         section.note_fault("path_prefix", "has no effect beside path");
@@ -312,7 +316,10 @@ struct TargetReader;
 impl KeyReader<RouteTarget> for TargetReader {
     fn read_key_value(self, section: &mut ConfigSection<'_>, key: &str, _: RouteTarget, about: &str) -> RouteTarget {
         let origin = section.optional_value(key, origin_name_kind(), about);
-        let redirect = read_redirect(section).map(RouteTarget::Redirect);
+        let about_redirect = "A redirect of the client, instead of an origin: the `Location`, which is a URL with `https://` or `http://`, \
+            or a path; before it a status, by default 307. `{host}` is the host that the client requested, alone or after \
+            `LABEL.`; `{path}`, at the end, is its path and query after `rewrite_prefix`.";
+        let redirect = section.optional_value("redirect", redirect_kind(), about_redirect).map(RouteTarget::Redirect);
         let respond = read_respond(section).map(RouteTarget::Respond);
         // If all are missing, there is a fault.
         redirect.or(respond).unwrap_or_else(|| RouteTarget::Origin(origin.unwrap_or_default()))
@@ -321,7 +328,7 @@ impl KeyReader<RouteTarget> for TargetReader {
     fn format_value(&self, target: &RouteTarget) -> String {
         match target {
             RouteTarget::Origin(name) => name.clone(),
-            RouteTarget::Redirect(redirect) => format!("{} {}", redirect.status.as_u16(), redirect.to),
+            RouteTarget::Redirect(redirect) => redirect.to_string(),
             RouteTarget::Respond(respond) => respond.to_string(),
         }
     }

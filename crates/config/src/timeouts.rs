@@ -3,7 +3,7 @@
 
 use crate::reading::{
     section::ConfigSection,
-    table::{KeyTable as _, fixed_value, keys, optional_key},
+    table::{KeyTable as _, fixed_value, keys},
     value_kinds::{DAY, TIMEOUT_RANGE, duration_kind, or_none},
 };
 use std::{ops::RangeInclusive, time::Duration};
@@ -80,13 +80,6 @@ keys! {
         /// A tunnel is reset at both ends after this time without a byte, if one side has ended and the other may
         /// still send.
         tunnel_half_closed: Duration = Duration::from_secs(30), fixed_value(), no_key;
-
-        // No default: a wrong value refuses clients, or believes headers that clients wrote.
-        /// The load balancer's own timeout of UDP flows, with `listen.proxy_protocol_udp = "first"`, which requires it:
-        /// nginx' `proxy_timeout`, 30 s with Cloudflare Spectrum and frp. Longer than `timeouts.idle`, or idle clients
-        /// get another flow. A header of a flow that was silent for this time begins another one.
-        proxy_flow: Option<Duration> = None, optional_key(duration_kind(TIMEOUT_RANGE), "none"),
-            counted_by("litequic_udp_proxy_headers_total{result=\"refused\"}");
 
         // Two probe periods of a usual balancer would be 10 s; a sidecar needs no delay. With 0, Ctrl-C is not delayed.
         /// A drain sends its first GOAWAY after this time. `/readyz` fails from the start of the drain.

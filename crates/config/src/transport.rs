@@ -3,10 +3,9 @@
 use crate::reading::{
     section::ConfigSection,
     table::{KeyTable as _, keys},
-    value_kinds::{RawValue, ValueKind, boolean_kind, number_kind, one_of, one_of_with_hidden},
+    value_kinds::{ValueKind, boolean_kind, number_kind, one_of, one_of_with_hidden, or_named},
 };
 use litequic_base::named_enum;
-use serde_json::json;
 use std::{fmt, ops::RangeInclusive};
 
 const RECEIVE_BATCH_RANGE: RangeInclusive<u64> = 1..=LiteQuic::MAX_RECEIVE_BATCH as u64;
@@ -155,23 +154,13 @@ impl fmt::Display for AckFrequency {
     }
 }
 
-/// A frequency of acknowledgements: `"adaptive"`, `"off"`, or packets per acknowledgement.
+/// A frequency of acknowledgements: packets per acknowledgement, `"adaptive"` or `"off"`.
 fn ack_frequency_kind() -> ValueKind<AckFrequency> {
-    let packets = number_kind::<u16>(AckFrequency::MIN_PACKETS.into()..=AckFrequency::MAX_PACKETS.into());
-    ValueKind {
-        expected: format!("\"adaptive\", \"off\" or {}", packets.expected),
-        schema: json!({ "anyOf": [{ "type": "string", "enum": ["adaptive", "off"] }, packets.schema] }),
-        read: Box::new(move |given| match given {
-            RawValue::Text(text) => match &*text {
-                "adaptive" => Ok(AckFrequency::Adaptive),
-                "off" => Ok(AckFrequency::Off),
-                _ => Err("unknown value".into()),
-            },
-            given => (packets.read)(given).map(AckFrequency::Fixed),
-        }),
-        show: Box::new(|frequency| match frequency {
-            AckFrequency::Fixed(packets) => json!(packets),
-            word => json!(word.to_string()),
-        }),
-    }
+    let packets = |frequency: &AckFrequency| match frequency {
+        AckFrequency::Fixed(packets) => *packets,
+        AckFrequency::Adaptive | AckFrequency::Off => 0,
+    };
+    let range = AckFrequency::MIN_PACKETS.into()..=AckFrequency::MAX_PACKETS.into();
+    let fixed = number_kind(range).map(AckFrequency::Fixed, packets);
+    or_named(&[("adaptive", AckFrequency::Adaptive), ("off", AckFrequency::Off)], fixed)
 }

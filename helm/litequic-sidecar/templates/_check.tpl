@@ -82,8 +82,6 @@ itself.
 {{- end -}}
 {{- end -}}
 
-{{- $admin := $config.admin | default dict -}}
-{{- if and $admin.token_file $admin.token_env -}}{{- fail "config.admin.token_env: admin.token_file is also set" -}}{{- end -}}
 {{- include "litequic.refuse.twice" (dict "key" "config.access_log.fields" "list" ($config.access_log | default dict).fields) -}}
 
 {{- $taken := dict -}}

@@ -185,9 +185,6 @@ has as ${NAME} is $(NAME) here; a variable comes after those that it names.
 {{- $file := regexReplaceAll "\\$\\{([A-Za-z0-9_]+)\\}" . "$(${1})" -}}
 {{- $ours = append $ours (dict "name" "LITEQUIC_ADMIN_TOKEN_FILE" "value" $file) -}}
 {{- end -}}
-{{- with and (hasKey $has ($admin.token_env | default "")) $admin.token_env -}}
-{{- $ours = append $ours (dict "name" "LITEQUIC_ADMIN_TOKEN" "value" (printf "$(%s)" .)) -}}
-{{- end -}}
 {{- end -}}
 {{- range $values.env }}
 -

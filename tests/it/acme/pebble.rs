@@ -232,7 +232,7 @@ impl Site {
         );
         fs::write(self.file("hook"), hook).unwrap();
         fs::set_permissions(self.file("hook"), fs::Permissions::from_mode(0o755)).unwrap();
-        format!("challenges = [\"dns-01\"]\ndns_command = [{:?}]\ndns_wait = \"0s\"", self.file("hook"))
+        format!("challenges = [\"dns-01\"]\ndns_command = [{:?}]\n[laboratory]\ndns_wait = \"0s\"", self.file("hook"))
     }
 
     /// What `litequic ctl certificates --json` shows.

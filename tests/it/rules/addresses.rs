@@ -15,9 +15,9 @@ routes = [
     { path_prefix = "/elsewhere", origin = "origin", allow = ["192.0.2.0/24", "2001:db8::/32"] },
     { path_prefix = "/here", origin = "origin", allow = "127.0.0.1" },
     { path_prefix = "/both", origin = "origin", allow = "127.0.0.0/8", deny = "127.0.0.1" },
-    { path_prefix = "/limited", origin = "origin", deny = "127.0.0.1", rate_limit = { requests = 1, per = "1h" } },
+    { path_prefix = "/limited", origin = "origin", deny = "127.0.0.1", rate_limit = "1/h" },
     { path_prefix = "/fixed", respond = { body = "never" }, deny = "127.0.0.1" },
-    { path_prefix = "/moved", redirect = { to = "/never" }, deny = "127.0.0.1" },
+    { path_prefix = "/moved", redirect = "/never", deny = "127.0.0.1" },
 ]
 "#;
 

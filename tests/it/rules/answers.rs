@@ -12,15 +12,15 @@ async fn a_route_that_redirects_answers_by_itself_and_leads_where_it_says() {
         [[routes]]
         path_prefix = "/old"
         rewrite_prefix = "/new"
-        redirect = { to = "https://{host}{path}", status = 308 }
+        redirect = "308 https://{host}{path}"
         [[routes]]
         path_prefix = "/away"
         rewrite_prefix = "/"
-        redirect = { to = "https://elsewhere.test{path}", status = 301 }
+        redirect = "301 https://elsewhere.test{path}"
         response_headers.set = { cache-control = "max-age=60" }
         [[routes]]
         path_prefix = "/login"
-        redirect = { to = "/sign-in" }
+        redirect = "/sign-in"
         "#,
     )
     .await;

@@ -358,9 +358,9 @@ async fn answers_of_litequics_own_are_behind_the_decision_too() {
         "origins.auth = {{ url = \"http://{}\" }}\nroutes = [\n\
          {{ path_prefix = \"/fixed\", respond = {{ body = \"fixed\" }}, auth = {{ origin = \"auth\", path = \"/yes\" }} }},\n\
          {{ path_prefix = \"/never\", respond = {{ body = \"fixed\" }}, auth = {{ origin = \"auth\", path = \"/no\" }} }},\n\
-         {{ path_prefix = \"/moved\", redirect = {{ to = \"/\" }}, auth = {{ origin = \"auth\", path = \"/who\" }} }},\n\
+         {{ path_prefix = \"/moved\", redirect = \"/\", auth = {{ origin = \"auth\", path = \"/who\" }} }},\n\
          {{ path_prefix = \"/limited\", respond = {{ body = \"\" }}, auth = {{ origin = \"auth\", path = \"/no\" }}, \
-         rate_limit = {{ requests = 1, per = \"1h\" }} }},\n]",
+         rate_limit = \"1/h\" }},\n]",
         auth.address
     );
     let litequic = Litequic::with_config(&configured(auth.address, &text)).await;

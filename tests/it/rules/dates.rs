@@ -14,14 +14,14 @@ origin = "origin"
 max_body_bytes = 3
 [[routes]]
 path_prefix = "/moved"
-redirect = { to = "/away", status = 301 }
+redirect = "301 /away"
 [[routes]]
 path_prefix = "/kept"
-redirect = { to = "/away", status = 308 }
+redirect = "308 /away"
 [[routes]]
 path_prefix = "/limited"
 origin = "origin"
-rate_limit = { requests = 1, per = "1h", burst = 1 }
+rate_limit = "1/h burst=1"
 [[routes]]
 path_prefix = "/bare"
 origin = "origin"

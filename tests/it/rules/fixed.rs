@@ -16,12 +16,13 @@ respond = { body_file = "robots.txt" }
 
 [[routes]]
 path = "/health"
-respond = { body = "{\"up\":true}\n", headers = { content-type = "application/json", cache-control = "no-store" } }
+respond = { body = "{\"up\":true}\n" }
+response_headers.set = { content-type = "application/json", cache-control = "no-store" }
 
 [[routes]]
 path_prefix = "/gone"
-respond = { status = 410, headers = { x-host = "{host}" } }
-response_headers.set = { x-route = "gone" }
+respond = { status = 410 }
+response_headers.set = { x-route = "gone", x-host = "{host}" }
 
 [[routes]]
 path_prefix = "/nothing"
@@ -30,7 +31,7 @@ respond = { status = 204 }
 [[routes]]
 path_prefix = "/limited"
 respond = { body = "ok" }
-rate_limit = { requests = 1, per = "1h" }
+rate_limit = "1/h"
 "#;
 
 /// A directory with the file, which must live as long, litequic, and an origin that must not be reached.

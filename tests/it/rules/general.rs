@@ -28,7 +28,7 @@ respond = { body = "ok" }
 [[routes]]
 host = "localhost"
 path_prefix = "/moved"
-redirect = { to = "/app" }
+redirect = "/app"
 "#;
 
 #[tokio::test]

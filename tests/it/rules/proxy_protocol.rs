@@ -151,7 +151,7 @@ async fn rules_and_trust_go_by_the_headers_client() {
     let origin = Always::new(Always::EMPTY_200).await;
     let text = format!(
         "trusted_proxies = \"127.0.0.0/8\"\n{FROM_HERE}\n\
-         routes = [{{ origin = \"origin\", rate_limit = {{ requests = 1, per = \"1h\" }} }}]"
+         routes = [{{ origin = \"origin\", rate_limit = \"1/h\" }}]"
     );
     let litequic = started(origin.address, &text).await;
     for (source, status) in [("192.0.2.7", "200"), ("192.0.2.7", "429"), ("192.0.2.8", "200")] {

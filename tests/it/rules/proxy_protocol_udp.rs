@@ -9,14 +9,12 @@ use crate::support::{
     prelude::*,
     until,
 };
-use litequic_config::WorkerCount;
 use std::num::NonZeroU16;
 use tokio::net::UdpSocket;
 
 /// The balancer is one address, and the clients are others.
 const EVERY: &str = "listen.proxy_protocol_from = [\"127.0.0.1\"]\nlisten.proxy_protocol_udp = \"every\"";
-const FIRST: &str = "listen.proxy_protocol_from = [\"127.0.0.1\"]\nlisten.proxy_protocol_udp = \"first\"\n\
-                     timeouts.proxy_flow = \"1m\"";
+const FIRST: &str = "listen.proxy_protocol_from = [\"127.0.0.1\"]\nlisten.proxy_protocol_udp = \"first:1m\"";
 /// The clients' address.
 const CLIENT: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 9);
 const OTHER_CLIENT: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 10);
@@ -64,7 +62,7 @@ async fn the_first_datagram_of_a_flow_names_the_client() {
 async fn the_client_is_named(keys: &str, mark: fn(Balancer) -> Balancer) {
     let origin = Always::new(Always::EMPTY_200).await;
     let mut config = configured(origin.address, keys);
-    config.listen.workers = WorkerCount::Count(NonZeroU16::new(2).unwrap());
+    config.listen.workers = Some(NonZeroU16::new(2).unwrap());
     // Tokens are bound to the client.
     config.limits.retry_handshakes = 0;
     let litequic = Litequic::with_config(&config).await;

@@ -6,8 +6,8 @@ use crate::support::prelude::*;
 /// An hour, so that no test is so slow that a request more is due.
 const LIMITED: &str = r#"
 routes = [
-    { path_prefix = "/limited", origin = "origin", rate_limit = { requests = 1, per = "1h", burst = 3 } },
-    { path_prefix = "/together", origin = "origin", rate_limit = { requests = 2, per = "1h", by = "route" } },
+    { path_prefix = "/limited", origin = "origin", rate_limit = "1/h burst=3" },
+    { path_prefix = "/together", origin = "origin", rate_limit = "2/h by=route" },
 ]
 "#;
 
@@ -48,7 +48,7 @@ async fn excess_requests_get_429_with_retry_after_over_each_protocol() {
 async fn a_limit_is_one_for_all_workers_and_connections() {
     let origin = Always::new(Always::EMPTY_200).await;
     let mut config = configured(origin.address, LIMITED);
-    config.listen.workers = WorkerCount::Count(4.try_into().unwrap());
+    config.listen.workers = Some(4.try_into().unwrap());
     let litequic = Litequic::with_config(&config).await;
     for (path, allowed) in [("/limited", 3), ("/together", 2)] {
         let mut served = 0;

@@ -36,11 +36,10 @@ async fn every_rule_follows_a_reload() {
     );
     assert_eq!(client.get("/a").await.field("x-a"), Some("2"));
 
-    let told = changed(&setup, origin.address, &routes("rewrite_prefix = \"/b\", rate_limit = { requests = 5 }")).await;
+    let told = changed(&setup, origin.address, &routes("rewrite_prefix = \"/b\", rate_limit = \"5/s\"")).await;
     assert!(told.contains("routes[0].rewrite_prefix: none → /b\n"), "{told}");
-    assert!(told.contains("routes[0].rate_limit: none → 5 in 1s; 5 at once; by address\n"), "{told}");
-    let moved =
-        "routes = [{ path_prefix = \"/a\", redirect = { to = \"https://b.test{path}\" }, rewrite_prefix = \"/b\" }]";
+    assert!(told.contains("routes[0].rate_limit: none → 5/1s burst=5 by=address\n"), "{told}");
+    let moved = "routes = [{ path_prefix = \"/a\", redirect = \"https://b.test{path}\", rewrite_prefix = \"/b\" }]";
     let told = changed(&setup, origin.address, moved).await;
     assert!(told.contains("routes[0].origin: gone → none\n"), "{told}");
     assert!(told.contains("routes[0].redirect: none → 307 https://b.test{path}\n"), "{told}");
@@ -76,9 +75,7 @@ async fn what_a_limit_counted_outlives_a_reload_that_does_not_change_it() {
     let (setup, origin) = (Setup::new(), saying("the origin").await);
     let _process = setup.start(origin.address).await;
     let client = setup.client().await;
-    let limited = |requests: u32| {
-        format!("routes = [{{ origin = \"origin\", rate_limit = {{ requests = {requests}, per = \"1h\" }} }}]")
-    };
+    let limited = |requests: u32| format!("routes = [{{ origin = \"origin\", rate_limit = \"{requests}/h\" }}]");
     changed(&setup, origin.address, &limited(1)).await;
     assert_eq!(client.get("/").await.status, 200);
     assert_eq!(

@@ -25,9 +25,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 const ROUTES: &str = r#"
 routes = [
-    { path_prefix = "/staff", origin = "origin", users = "users", users_realm = "staff" },
+    { path_prefix = "/staff", origin = "origin", users = "users", name = "staff" },
     { path_prefix = "/denied", origin = "origin", users = "users", deny = "127.0.0.1" },
-    { path_prefix = "/limited", origin = "origin", users = "users", rate_limit = { requests = 1, per = "1h" } },
+    { path_prefix = "/limited", origin = "origin", users = "users", rate_limit = "1/h" },
     { path_prefix = "/fixed", respond = { body = "fixed" }, users = "users" },
     { path_prefix = "/page", origin = "origin", users = "users", error_pages = { 401 = "who.html" } },
 ]
@@ -105,7 +105,7 @@ async fn a_right_password_opens_the_route_over_every_protocol() {
     for line in [
         "litequic_password_checks_total{result=\"right\"} 1\n",
         "litequic_password_checks_total{result=\"wrong\"} 6\n",
-        "litequic_route_denied_total{route=\"*/staff\",by=\"password\"} 13\n",
+        "litequic_route_denied_total{route=\"staff\",by=\"password\"} 13\n",
     ] {
         assert!(text.contains(line), "{line}{text}");
     }

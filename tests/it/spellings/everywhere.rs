@@ -10,15 +10,15 @@ use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 const ROUTES: &str = r#"
 routes = [
     { path_prefix = "/", origin = "origin" },
-    { path_prefix = "/v1/login", origin = "origin", rate_limit = { requests = 1, per = "1h", by = "route" } },
+    { path_prefix = "/v1/login", origin = "origin", rate_limit = "1/h by=route" },
     { path_prefix = "/admin", origin = "origin", client_certificate = "required" },
-    { path_prefix = "/old", redirect = { to = "/new{path}" } },
+    { path_prefix = "/old", redirect = "/new{path}" },
     { path_prefix = "/api", origin = "raw" },
     { path_prefix = "/api/admin", origin = "origin", client_certificate = "required" },
     { path_prefix = "/case", origin = "sensitive" },
     { path_prefix = "/case/Admin", origin = "origin", client_certificate = "required" },
-    { host = "[::ffff:192.0.2.1]", path_prefix = "/", redirect = { to = "/address" } },
-    { host = "[0:0::7]", path_prefix = "/", redirect = { to = "/address" } },
+    { host = "[::ffff:192.0.2.1]", path_prefix = "/", redirect = "/address" },
+    { host = "[0:0::7]", path_prefix = "/", redirect = "/address" },
 ]
 "#;
 

@@ -50,7 +50,7 @@ pub(crate) mod prelude {
     pub(crate) use bytes::Bytes;
     pub(crate) use http::Method;
     pub(crate) use litequic::app::WorkerMetrics;
-    pub(crate) use litequic_config::{Config, Network, OriginAddress, OriginConfig, RouteConfig, WorkerCount};
+    pub(crate) use litequic_config::{Config, Network, OriginAddress, OriginConfig, RouteConfig};
     pub(crate) use litequic_tls::{CertificateStore, SelfSigned, make_self_signed};
 
     pub(crate) use std::{

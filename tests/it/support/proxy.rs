@@ -87,7 +87,7 @@ impl Litequic {
 
     fn config(origin: SocketAddr, edit: impl FnOnce(&mut Config)) -> Config {
         let mut config = config_before(origin);
-        config.listen.workers = WorkerCount::Count(NonZeroU16::MIN);
+        config.listen.workers = Some(NonZeroU16::MIN);
         exempt_all(&mut config);
         edit(&mut config);
         config

@@ -45,7 +45,7 @@ async fn an_answer_of_litequics_own_has_no_client_span() {
             |path: &str, target| RouteConfig { path: Some(path.into()), target, ..RouteConfig::catch_all("origin") };
         let redirect = Redirect {
             to: Template::parse_variables("https://a.test{path}", &[Variable::Path]).unwrap(),
-            ..Redirect::default()
+            status: Redirect::DEFAULT_STATUS,
         };
         config.routes = vec![
             path("/moved", RouteTarget::Redirect(redirect)),

@@ -124,7 +124,7 @@ config:
     assert!(format!("{packager:?}").contains(r#"quoted"#), "{packager:?}");
 
     let beside = configuration(&sidecar(&helm, "config.listen.workers=3"));
-    assert_eq!(beside.listen.workers, config::WorkerCount::Count(3.try_into().unwrap()));
+    assert_eq!(beside.listen.workers, Some(3.try_into().unwrap()));
 }
 
 #[test]
@@ -797,12 +797,6 @@ fn ctl_in_a_container_needs_no_option() {
                 "value: \"$(DIR)/token\"}",
             ],
         ),
-        (
-            "config.admin.token_env=TOKEN,P.env[0].name=TOKEN,P.env[0].value=sixteen characters",
-            &["{name: LITEQUIC_ADMIN_TOKEN, value: \"$(TOKEN)\"}"],
-        ),
-        // Of a Secret that the chart does not see.
-        ("config.admin.token_env=TOKEN,P.envFrom[0].secretRef.name=s", &["!LITEQUIC_ADMIN_TOKEN", "envFrom:"]),
         // Set by the user.
         ("P.env[0].name=LITEQUIC_ADMIN,P.env[0].value=[::1]:9443", &["!127.0.0.1:9443\"}"]),
     ];

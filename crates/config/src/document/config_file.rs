@@ -79,8 +79,8 @@ impl ParsedConfig {
         if has_experiments {
             draft.faults.add_warning("laboratory", Laboratory::EXPERIMENT_WARNING);
         }
-        if let Some((key, problem)) = flow_fault {
-            draft.faults.add_fault(key, problem);
+        if let Some(problem) = flow_fault {
+            draft.faults.add_fault("listen.proxy_protocol_udp", problem);
         }
         for (key, problem) in overruled {
             draft.faults.add_fault(&key, problem);

@@ -13,7 +13,7 @@ use crate::laboratory::Laboratory;
 use crate::limits::{self, Limits, Sources};
 use crate::listen::{self, Listen};
 use crate::log::LogConfig;
-use crate::origin::{self, OriginConfig, OriginServer};
+use crate::origin::{self, OriginConfig};
 use crate::reading::name_kinds::{MAX_NETWORKS, network_kind};
 use crate::reading::rule_readers;
 use crate::reading::section::ConfigSection;
@@ -35,7 +35,6 @@ const KEY_TABLES: &[(&str, &[ConfigKey])] = &[
     ("acme[].eab", Eab::KEYS),
     ("client_certificates", ClientCertificates::KEYS),
     ("origin", OriginConfig::KEYS),
-    ("origin.url[]", OriginServer::KEYS),
     ("routes[]", RouteConfig::KEYS),
     ("limits", Limits::KEYS),
     ("limits", Sources::KEYS),
@@ -95,7 +94,7 @@ fn read_server_certificates(root: &mut ConfigSection<'_>, listen: &Listen) -> (V
 /// Reads the whole file. If there are faults, the result only serves to find more.
 pub(crate) fn read_config(root: &mut ConfigSection<'_>) -> Config {
     let listen = root.read_subtable("listen", "The listeners for clients.", listen::read_listen);
-    let (certificates, acme) = read_server_certificates(root, &listen);
+    let (certificates, mut acme) = read_server_certificates(root, &listen);
     let about = "Client certificates: whether they are required, and the certificate authorities that sign them.";
     let (client_certificates, has_ca) =
         root.read_subtable("client_certificates", about, certificates::read_client_certificates);
@@ -163,7 +162,7 @@ pub(crate) fn read_config(root: &mut ConfigSection<'_>) -> Config {
     let about = "Traces: a span for each request, and one for each attempt at its origin, sent to a collector by OTLP.";
     let traces = root.read_subtable("traces", about, traces::read_traces);
     let laboratory = root.read_hidden_table("laboratory", Laboratory::read_table);
-    laboratory.apply_overrides(&mut limits, &mut sources, origins.iter_mut().map(|(_, origin)| origin));
+    laboratory.apply_overrides(&mut limits, &mut sources, &mut acme, origins.iter_mut().map(|(_, origin)| origin));
     let about = "Networks of trusted proxies: litequic appends to the Forwarded and X-Forwarded-* fields of their \
                  requests instead of removing them.";
     let trusted_proxies =

@@ -53,16 +53,7 @@ impl MarkdownPage {
             let path = key_path(path, name);
             let about = &of["description"];
             match nested_tables(of) {
-                None => {
-                    if let Some(each) = nested_table_in_list(of) {
-                        let about = format!("A table among the values of `{path}`.").into();
-                        self.add_section(
-                            &format!("`[[{path}]]`"),
-                            &format!("{path}[]"),
-                            &with_description(each, &about),
-                        );
-                    }
-                }
+                None => {}
                 Some(NestedTables::One) => self.add_section(&format!("`[{}]`", table_head(&path)), &path, of),
                 Some(NestedTables::Many(each)) => {
                     self.add_section(
@@ -110,11 +101,6 @@ fn nested_tables(schema: &Json) -> Option<NestedTables<'_>> {
     }
     let of = |key: &str| Some(&schema[key]).filter(|each| each["properties"].is_object());
     of("items").map(NestedTables::Many).or_else(|| of("additionalProperties").map(NestedTables::Named))
-}
-
-/// Returns the table among the alternatives for values of a list, if there is one.
-fn nested_table_in_list(schema: &Json) -> Option<&Json> {
-    schema["anyOf"].as_array()?.iter().find(|one| one["properties"].is_object())
 }
 
 /// Returns `each` with the description `about`.

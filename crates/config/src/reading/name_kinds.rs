@@ -75,23 +75,6 @@ pub(crate) fn path_kind(expected: &str) -> ValueKind<PathBuf> {
     text_kind(expected, parse, |path: &PathBuf| path.display().to_string()).with_length(1..=MAX_PATH_BYTES)
 }
 
-/// Bytes of a realm, which clients show in a line.
-const MAX_REALM: usize = 64;
-
-/// A realm for passwords (RFC 9110 §11.5), without characters that need escaping.
-pub(crate) fn realm_kind() -> ValueKind<String> {
-    let parse = |text: String| match text
-        .bytes()
-        .all(|byte| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\'))
-    {
-        _ if text.is_empty() => Err("empty".into()),
-        _ if text.len() > MAX_REALM => Err(format!("has {} bytes, at most {MAX_REALM} are allowed", text.len()).into()),
-        false => Err("contains a character other than printable ASCII, or a quotation mark or a backslash".into()),
-        true => Ok(text),
-    };
-    text_kind("a text such as \"staff\"", parse, Clone::clone).with_pattern(r"[ !#-\[\]-~]+").with_length(1..=MAX_REALM)
-}
-
 /// A network in CIDR notation, or a single address.
 pub(crate) fn network_kind() -> ValueKind<Network> {
     text_kind("a network such as \"10.0.0.0/8\" or \"fd00::/8\"", |text| parse_network(&text), ToString::to_string)

@@ -17,6 +17,10 @@ const fn removed_key(section: &'static str, name: &'static str, now: &'static st
 
 /// Removed keys in the order of the reference. `origin` stands for `origins.NAME` as well.
 const REMOVED_KEYS: &[RemovedKey] = &[
+    removed_key("access_log", "format", "JSON"),
+    removed_key("acme[]", "dns_environment", "litequic's own environment"),
+    removed_key("acme[]", "dns_wait", "30 s; a dns_command that needs longer waits itself"),
+    removed_key("admin", "token_env", "admin.token_file; ${NAME} is possible in its path"),
     removed_key("client_certificates", "chain", "false; origins get Client-Cert alone"),
     removed_key("listen", "congestion", "litequic.congestion for every address"),
     removed_key("listen.server_id", "address", "listen.server_id.id, in the same form"),
@@ -40,6 +44,8 @@ const REMOVED_KEYS: &[RemovedKey] = &[
         "users_keep_authorization",
         "always false: an application that reads passwords itself needs no users",
     ),
+    removed_key("routes[]", "users_realm", "the route's name, or \"restricted\""),
+    removed_key("routes[].respond", "headers", "response_headers.set of the route"),
     removed_key("routes[].auth", "to_client", "Set-Cookie alone"),
     removed_key("limits", "max_requests", "1,000,000"),
     removed_key("limits", "by_source", "true; limits.source_exempt = [\"0.0.0.0/0\", \"::/0\"] is what false was"),
@@ -60,6 +66,7 @@ const REMOVED_KEYS: &[RemovedKey] = &[
     removed_key("limits", "connection_send_buffer", "a quarter of limits.worker_send_buffer"),
     removed_key("timeouts", "handshake", "timeouts.request_header, for both"),
     removed_key("timeouts", "lingering", "30 s, and 64 MiB at most"),
+    removed_key("timeouts", "proxy_flow", "in listen.proxy_protocol_udp, as \"first:30s\""),
     removed_key("timeouts", "tunnel_half_closed", "30 s"),
     removed_key("traces", "max_per_second", "1,000 of each worker"),
     removed_key("traces", "protocol", "the scheme of traces.endpoint: http, https, grpc or grpcs"),
@@ -73,8 +80,10 @@ const REMOVED_KEYS: &[RemovedKey] = &[
 pub(crate) fn removed_hint(section: &str, name: &str) -> Option<String> {
     let table = match section.split(['.', '[']).next().unwrap_or_default() {
         "origins" if section.split('.').count() == 2 => "origin",
+        "acme" if section.ends_with(']') => "acme[]",
         "routes" if section.ends_with(']') => "routes[]",
         "routes" if section.ends_with("].auth") => "routes[].auth",
+        "routes" if section.ends_with("].respond") => "routes[].respond",
         _ => section,
     };
     let found = REMOVED_KEYS.iter().find(|key| key.section == table && key.name == name)?;
@@ -100,6 +109,7 @@ mod tests {
                 "path_reading",
                 Some("is no longer a key; its value is now path_reading of the route's origin"),
             ),
+            ("acme[0]", "dns_environment", Some("is no longer a key; its value is now litequic's own environment")),
             ("origins.app.health", "max_ejected", None),
             ("routes[3].match", "path_reading", None),
             ("limits", "max_ejected", None),

@@ -20,11 +20,11 @@ const FIELD_VARIABLES: &[Variable] = &[Variable::Client, Variable::Host, Variabl
 type FieldFault = fn(&HeaderName) -> Option<&'static str>;
 
 pub(crate) fn read_request_headers(section: &mut ConfigSection<'_>, key: &str, about: &str) -> HeaderRules {
-    section.read_subtable(key, about, |section| read_header_rules(section, "the origin", request_field_fault))
+    section.read_subtable(key, about, |section| read_header_rules(section, request_field_fault))
 }
 
 pub(crate) fn read_response_headers(section: &mut ConfigSection<'_>, key: &str, about: &str) -> HeaderRules {
-    section.read_subtable(key, about, |section| read_header_rules(section, "the client", response_field_fault))
+    section.read_subtable(key, about, |section| read_header_rules(section, response_field_fault))
 }
 
 /// Formats the names of fields alone: values may be secrets.
@@ -42,19 +42,18 @@ pub(crate) fn join_or(all: impl Iterator<Item = impl ToString>, none: &str) -> S
     if all.is_empty() { none.into() } else { all.join(", ") }
 }
 
-/// Reads the rules for the header that `who` receives.
-fn read_header_rules(section: &mut ConfigSection<'_>, who: &str, fault: FieldFault) -> HeaderRules {
+/// Reads the rules for a header; `fault` tells which fields they may not change.
+fn read_header_rules(section: &mut ConfigSection<'_>, fault: FieldFault) -> HeaderRules {
     let named = move |name: &str| parse_rule_field(name, fault);
     let most = HeaderRules::MAX_FIELDS;
     let filled = "`{client}`, `{host}` and `{request_id}` are filled in.";
-    let about = format!("The only value of this field that {who} gets. {filled}");
+    let about = format!("The only value of this field. {filled}");
     let set = section.read_map("set", TOKEN_PATTERN, named, field_value_kind(), most, &about);
     let about = format!("Another value of this field, in addition to existing ones. {filled}");
     let add = section.read_map("add", TOKEN_PATTERN, named, field_value_kind(), most, &about);
     let kind = text_kind("a field's name, such as \"server\"", move |name| named(&name), |name| name.to_string())
         .with_pattern(TOKEN_PATTERN);
-    let about = format!("Fields that {who} does not get.");
-    let remove = section.list_values("remove", kind, 0..=most, &[], &about).unwrap_or_default();
+    let remove = section.list_values("remove", kind, 0..=most, &[], "Fields that are removed.").unwrap_or_default();
     for (n, name) in remove.iter().enumerate() {
         if set.iter().any(|(other, _)| other == name) {
             section.note_list_fault("remove", n, "is set as well");

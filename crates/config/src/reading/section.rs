@@ -234,39 +234,6 @@ impl<'s> ConfigSection<'s> {
         values
     }
 
-    /// Reads the required array `key`, whose length is in `count`, or a single value. Each value is of `kind`, or a
-    /// table that `read` converts. Rejected values are left out, and a missing key is a fault.
-    pub(crate) fn required_list_or_tables<K, T: From<K>>(
-        &mut self,
-        key: &str,
-        kind: ValueKind<K>,
-        count: RangeInclusive<usize>,
-        about: &str,
-        mut read: impl FnMut(&mut ConfigSection<'s>) -> Option<T>,
-    ) -> Vec<T> {
-        self.require_key(key, &kind.expected);
-        let values = self.read_elements(key, &count, |section, path, value| {
-            if !value.get_ref().is_table() {
-                return section.source.parse_value(path, value, &kind).map(T::from);
-            }
-            let mut table = section.open_inner(path.into(), Some(value)).without_schema();
-            let value = read(&mut table);
-            table.finish_section();
-            value
-        });
-        let (source, path) = (self.source, join_path(&self.path, key));
-        self.describe_value(key, about, || {
-            let mut example = ConfigSection::new(source, None, None, path);
-            read(&mut example);
-            let (table, least, most) = (example.finish_section(), count.start(), count.end());
-            let each = json!({ "anyOf": [kind.schema, table] });
-            let array = json!({ "type": "array", "items": each, "minItems": least, "maxItems": most });
-            let expected = format!("{least} to {most} of: {}, or a table; a single one needs no list", kind.expected);
-            (json!({ "anyOf": [kind.schema, table, array] }), expected, None)
-        });
-        values.unwrap_or_default()
-    }
-
     /// Calls `read` with path and value of each element of the array `key`, whose length is in `count`, or of a single
     /// value. `None` if the key is missing; rejected values are left out.
     fn read_elements<T>(

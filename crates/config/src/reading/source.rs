@@ -351,11 +351,6 @@ fn find_in_other_table(name: &str, schema: &Json) -> Option<String> {
         if let Some(found) = inner.and_then(|(path, inner)| search(name, &path, inner)) {
             return Some(found);
         }
-        let tables = schema.get("anyOf").and_then(Json::as_array).into_iter().flatten();
-        let mut tables = tables.filter(|one| one.get("properties").is_some());
-        if let Some(found) = tables.find_map(|one| search(name, &format!("{path}[]"), one)) {
-            return Some(found);
-        }
         let properties = schema.get("properties")?.as_object()?;
         if properties.contains_key(name) {
             return Some(join_path(path, name));

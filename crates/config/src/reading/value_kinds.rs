@@ -102,6 +102,20 @@ impl<T> ValueKind<T> {
         self
     }
 
+    /// Converts values by `to`, and back by `from`.
+    pub(crate) fn map<U: 'static>(self, to: fn(T) -> U, from: fn(&U) -> T) -> ValueKind<U>
+    where
+        T: 'static,
+    {
+        let Self { expected, schema, read, show } = self;
+        ValueKind {
+            expected,
+            schema,
+            read: Box::new(move |given| read(given).map(to)),
+            show: Box::new(move |value| show(&from(value))),
+        }
+    }
+
     fn extend_schema(&mut self, more: Json) {
         if let (Json::Object(schema), Json::Object(more)) = (&mut self.schema, more) {
             schema.extend(more);
@@ -234,6 +248,11 @@ pub(crate) fn or_none<T: 'static>(kind: ValueKind<T>) -> ValueKind<Option<T>> {
     or_word("none", kind)
 }
 
+/// A value of `kind`, or `"auto"`, which follows from the machine.
+pub(crate) fn or_auto<T: 'static>(kind: ValueKind<T>) -> ValueKind<Option<T>> {
+    or_word("auto", kind)
+}
+
 /// A value of `kind`, or `"derived"`, which follows from the resources of the process.
 pub(crate) fn or_derived<T: 'static>(kind: ValueKind<T>) -> ValueKind<Option<T>> {
     or_word("derived", kind)
@@ -255,23 +274,40 @@ fn or_word<T: 'static>(word: &'static str, kind: ValueKind<T>) -> ValueKind<Opti
 
 /// A value of `kind`, or `"none"`, which is read as `u64::MAX`.
 pub(crate) fn or_unlimited(kind: ValueKind<u64>) -> ValueKind<u64> {
-    let ValueKind { expected, schema, read, show } = or_none(kind);
+    or_named(&[("none", u64::MAX)], kind)
+}
+
+/// A value of `kind`, or one of the names in `words`.
+pub(crate) fn or_named<T: Copy + PartialEq + 'static>(words: NamedValues<T>, kind: ValueKind<T>) -> ValueKind<T> {
+    let names: Vec<_> = words.iter().map(|(name, _)| *name).collect();
+    let (read, show) = (kind.read, kind.show);
     ValueKind {
-        expected,
-        schema,
-        read: Box::new(move |given| Ok(read(given)?.unwrap_or(u64::MAX))),
-        show: Box::new(move |value| show(&Some(*value).filter(|value| *value < u64::MAX))),
+        expected: format!("{}, or \"{}\"", kind.expected, names.join("\" or \"")),
+        schema: json!({ "anyOf": [{ "type": "string", "enum": names }, kind.schema] }),
+        read: Box::new(move |given| match &given {
+            RawValue::Text(text) if let Some((_, value)) = words.iter().find(|(name, _)| name == text) => Ok(*value),
+            _ => read(given),
+        }),
+        show: Box::new(move |value| {
+            let word = words.iter().find(|(_, named)| named == value);
+            word.map_or_else(|| show(value), |(name, _)| json!(name))
+        }),
     }
 }
 
 /// A port that clients can reach.
 pub(crate) fn port_kind() -> ValueKind<NonZeroU16> {
-    let ValueKind { expected, schema, read, show } = number_kind::<u16>(PORT_RANGE);
+    nonzero_kind(PORT_RANGE)
+}
+
+/// An integer within `range`, which is above 0.
+pub(crate) fn nonzero_kind(range: RangeInclusive<u64>) -> ValueKind<NonZeroU16> {
+    let ValueKind { expected, schema, read, show } = number_kind::<u16>(range);
     ValueKind {
         expected,
         schema,
         read: Box::new(move |given| NonZeroU16::new(read(given)?).ok_or_else(|| "too small".into())),
-        show: Box::new(move |port| show(&port.get())),
+        show: Box::new(move |number| show(&number.get())),
     }
 }
 

@@ -592,7 +592,7 @@ fn local_response(routed: &RoutedRequest<'_>, head: &Head) -> Result<Option<Resp
         if is_extended && respond.is_success() {
             return Err(Error::NoSuchTunnel);
         }
-        return Ok(Some(respond.fixed_response(id, variables)));
+        return Ok(Some(respond.fixed_response(id)));
     }
     Ok(None)
 }

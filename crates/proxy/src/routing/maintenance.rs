@@ -180,8 +180,7 @@ mod tests {
             path_prefix: path_prefix.into(),
             ..RouteConfig::catch_all("o")
         };
-        let respond =
-            FixedResponse { status: FixedResponse::DEFAULT_STATUS, body: FixedBody::None, headers: Vec::new() };
+        let respond = FixedResponse { status: FixedResponse::DEFAULT_STATUS, body: FixedBody::None };
         let routes = vec![
             of(None, "/"),
             of(Some("a.test"), "/"),

@@ -1,9 +1,8 @@
 //! Answers with fixed responses.
 
-use super::field_rules::{FieldRules, UsedVariables, Variables};
 use crate::answer::StaticPage;
 use http::StatusCode;
-use litequic_config::{self as config, FixedBody, HeaderRules};
+use litequic_config::{self as config, FixedBody};
 use litequic_exchange::{Body, Response, name};
 
 /// Fixed response of a route.
@@ -11,7 +10,6 @@ use litequic_exchange::{Body, Response, name};
 pub(crate) struct RespondRule {
     status: StatusCode,
     page: Option<StaticPage>,
-    fields: FieldRules,
 }
 
 impl RespondRule {
@@ -22,13 +20,7 @@ impl RespondRule {
             FixedBody::Text(text) => Some(StaticPage::from_text(text)),
             FixedBody::File(_) => file,
         };
-        let set = respond.headers.clone();
-        Self { status: respond.status, page, fields: FieldRules::new(&HeaderRules { set, ..HeaderRules::default() }) }
-    }
-
-    /// The values that the response's fields need.
-    pub(super) fn answer_variables(&self) -> UsedVariables {
-        self.fields.used_variables()
+        Self { status: respond.status, page }
     }
 
     /// Whether a client that requested a protocol switch by extended CONNECT would take it for success (RFC 9220 §3).
@@ -38,7 +30,7 @@ impl RespondRule {
 
     /// The response. Its length is that of the whole body, also if the front end leaves that out, as with HEAD (RFC
     /// 9110 §8.6).
-    pub(crate) fn fixed_response(&self, id: &str, variables: &Variables<'_>) -> Response {
+    pub(crate) fn fixed_response(&self, id: &str) -> Response {
         let mut response = Response::new(self.status, Body::empty());
         match &self.page {
             Some(page) => page.set_page_body(&mut response),
@@ -48,30 +40,23 @@ impl RespondRule {
             None => {}
         }
         response.fields.set_field(name::X_REQUEST_ID, id.as_bytes());
-        self.fields.change_fields(&mut response.fields, variables);
         response
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{super::field_rules::tests::test_variables, *};
-    use http::HeaderName;
+    use super::*;
     use http_body::Body as _;
-    use litequic_config::{Template, Variable};
     use litequic_exchange::FieldNameRef;
 
-    fn response(status: u16, body: FixedBody, headers: &[(&'static str, &str)]) -> Response {
-        let template = |text: &str| Template::parse_variables(text, &[Variable::Host]).unwrap();
-        let headers = headers.iter().map(|(name, value)| (HeaderName::from_static(name), template(value))).collect();
-        let respond = config::FixedResponse { status: StatusCode::from_u16(status).unwrap(), body, headers };
-        let id = "7f3a";
-        RespondRule::new(&respond, Some(StaticPage::from_text("a file")))
-            .fixed_response(id, &test_variables("a.test", id))
+    fn response(status: u16, body: FixedBody) -> Response {
+        let respond = config::FixedResponse { status: StatusCode::from_u16(status).unwrap(), body };
+        RespondRule::new(&respond, Some(StaticPage::from_text("a file"))).fixed_response("7f3a")
     }
 
     #[test]
-    fn the_length_is_the_bodys_and_the_fields_are_the_operators() {
+    fn the_length_and_the_type_are_the_bodys() {
         for (status, body, length, kind) in [
             (200, FixedBody::Text("ok\n".into()), Some("3"), Some("text/plain; charset=utf-8")),
             (503, FixedBody::File("x.txt".into()), Some("6"), Some("text/plain; charset=utf-8")),
@@ -80,7 +65,7 @@ mod tests {
             (204, FixedBody::None, None, None),
             (304, FixedBody::None, None, None),
         ] {
-            let response = response(status, body, &[("x-host", "{host}")]);
+            let response = response(status, body);
             let field = |name| {
                 response
                     .fields
@@ -88,17 +73,10 @@ mod tests {
                     .map(|value| str::from_utf8(value).unwrap())
             };
             assert_eq!((response.status.as_u16(), field("content-length")), (status, length), "{status}");
-            assert_eq!((field("content-type"), field("x-host")), (kind, Some("a.test")), "{status}");
+            assert_eq!(field("content-type"), kind, "{status}");
             assert_eq!(field("x-request-id"), Some("7f3a"));
             let size = response.body.size_hint().exact().unwrap();
             assert_eq!(size.to_string(), length.unwrap_or("0"), "{status}");
         }
-    }
-
-    #[test]
-    fn the_operators_type_comes_before_that_of_the_body() {
-        let response = response(200, FixedBody::Text("{}".into()), &[("content-type", "application/json")]);
-        let types: Vec<_> = response.fields.all_values(name::CONTENT_TYPE).collect();
-        assert_eq!(types, [b"application/json"]);
     }
 }

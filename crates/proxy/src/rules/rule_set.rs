@@ -84,7 +84,6 @@ impl RuleSet {
             request.used_variables(),
             response.used_variables(),
             redirect.as_ref().map(RedirectRule::location_variables).unwrap_or_default(),
-            respond.as_ref().map(RespondRule::answer_variables).unwrap_or_default(),
         ];
         let prefix = route.path.as_deref().unwrap_or(&route.path_prefix);
         let rules = Self {

@@ -46,7 +46,7 @@ impl ProxiedDatagrams {
             config: Arc::clone(config),
             metrics: Arc::clone(metrics),
             batch: Vec::new(),
-            flows: (mode == ProxyProtocolUdp::First).then(|| Arc::clone(flows)),
+            flows: matches!(mode, ProxyProtocolUdp::First(_)).then(|| Arc::clone(flows)),
         })
     }
 
@@ -129,8 +129,7 @@ fn read_header(
         named = Some(to_canonical_address(client.unwrap_or(remote)));
         header_len = datagram.len() - packet.len();
     }
-    if let Some(flows) = flows {
-        let timeout = config.timeouts.proxy_flow.unwrap_or_default();
+    if let (Some(flows), ProxyProtocolUdp::First(timeout)) = (flows, config.listen.proxy_protocol_udp) {
         named = Some(flows.flow_client(path, named, timeout, now)?);
     }
     Ok(ProxiedDatagram { header_len, client: named })

@@ -2,24 +2,9 @@
 //! (RFC 9000 §18). Neither stateless reset tokens nor values of unknown parameters are included. Pure.
 
 use super::frames;
-use crate::wire::parameters;
+use crate::wire::parameters::{self, INTEGER_PARAMETERS, MIGRATION_DISABLED};
 use serde_json::{Map, Value as Json, json};
 
-/// IDs and names of parameters whose value is an integer (RFC 9000 §18.2, RFC 9221 §3).
-const NAMED_INTEGERS: [(u64, &str); 12] = [
-    (0x01, "max_idle_timeout"),
-    (0x03, "max_udp_payload_size"),
-    (0x04, "initial_max_data"),
-    (0x05, "initial_max_stream_data_bidi_local"),
-    (0x06, "initial_max_stream_data_bidi_remote"),
-    (0x07, "initial_max_stream_data_uni"),
-    (0x08, "initial_max_streams_bidi"),
-    (0x09, "initial_max_streams_uni"),
-    (0x0a, "ack_delay_exponent"),
-    (parameters::MAX_ACK_DELAY_ID, "max_ack_delay"),
-    (0x0e, "active_connection_id_limit"),
-    (0x20, "max_datagram_frame_size"),
-];
 /// IDs and names of parameters whose value is a connection ID.
 const ID_PARAMETERS: [(u64, &str); 3] = [
     (0x00, "original_destination_connection_id"),
@@ -27,7 +12,8 @@ const ID_PARAMETERS: [(u64, &str); 3] = [
     (0x10, "retry_source_connection_id"),
 ];
 /// IDs and names of parameters without a value.
-const FLAG_PARAMETERS: [(u64, &str); 2] = [(0x0c, "disable_active_migration"), (0x2ab2, "grease_quic_bit")];
+const FLAG_PARAMETERS: [(u64, &str); 2] =
+    [(MIGRATION_DISABLED, "disable_active_migration"), (0x2ab2, "grease_quic_bit")];
 /// IDs of parameters with a stateless reset token: the token, and a preferred address.
 const SECRET_PARAMETERS: [u64; 2] = [0x02, 0x0d];
 
@@ -36,12 +22,12 @@ pub(super) fn parameters_json(mut encoded: &[u8]) -> Map<String, Json> {
     let (mut members, mut unknown) = (Map::new(), Vec::new());
     while let Some((id, value)) = parameters::next_parameter(&mut encoded) {
         let named = |table: &[(u64, &'static str)]| table.iter().find(|(known, _)| *known == id).map(|(_, name)| *name);
-        if let Some(name) = named(&NAMED_INTEGERS) {
-            members.extend(parameters::parse_integer(value).map(|number| (name.to_owned(), number.into())));
+        if let Some(name) = named(&FLAG_PARAMETERS) {
+            members.insert(name.into(), true.into());
         } else if let Some(name) = named(&ID_PARAMETERS) {
             members.insert(name.into(), frames::hex_text(value).into());
-        } else if let Some(name) = named(&FLAG_PARAMETERS) {
-            members.insert(name.into(), true.into());
+        } else if let Some((_, name, ..)) = INTEGER_PARAMETERS.iter().find(|(known, ..)| *known == id) {
+            members.extend(parameters::parse_integer(value).map(|number| ((*name).to_owned(), number.into())));
         } else if !SECRET_PARAMETERS.contains(&id) {
             unknown.push(json!({ "id": id }));
         }

@@ -1,6 +1,6 @@
-//! Formats a line of the access log: the fields of a request, escaped so that no value ends the line.
+//! Formats a line of the access log: the fields of a request as a JSON object, escaped so that no value ends the line.
 
-use litequic_config::{AccessField, AccessFormat};
+use litequic_config::AccessField;
 use litequic_exchange::{RecordedFacts, RequestText};
 use std::{
     fmt::Write as _,
@@ -14,31 +14,23 @@ pub(super) const MAX_VALUE: usize = 2048;
 /// Line that is being written. Keys are litequic's, values may come from a client: the output is printable ASCII
 /// without an unescaped quote in a value, so that no value ends its line or the value itself.
 pub(super) struct AccessLine<'a> {
-    style: AccessFormat,
     text: &'a mut String,
     first: bool,
 }
 
 impl<'a> AccessLine<'a> {
     /// Appends a line to `text`, with the fields that `write` writes.
-    pub(super) fn append_access_line(style: AccessFormat, text: &'a mut String, write: impl FnOnce(&mut Self)) {
-        if style == AccessFormat::Json {
-            text.push('{');
-        }
-        let mut line = Self { style, text, first: true };
+    pub(super) fn append_access_line(text: &'a mut String, write: impl FnOnce(&mut Self)) {
+        text.push('{');
+        let mut line = Self { text, first: true };
         write(&mut line);
-        line.text.push_str(if style == AccessFormat::Json { "}\n" } else { "\n" });
+        line.text.push_str("}\n");
     }
 
     fn write_key(&mut self, key: &str) {
-        match (self.style, std::mem::take(&mut self.first)) {
-            (AccessFormat::Json, true) => self.text.push('"'),
-            (AccessFormat::Json, false) => self.text.push_str(",\""),
-            (AccessFormat::Logfmt, true) => {}
-            (AccessFormat::Logfmt, false) => self.text.push(' '),
-        }
+        self.text.push_str(if std::mem::take(&mut self.first) { "\"" } else { ",\"" });
         self.text.push_str(key);
-        self.text.push_str(if self.style == AccessFormat::Json { "\":" } else { "=" });
+        self.text.push_str("\":");
     }
 
     /// Writes a text from any source; omits an empty one.
@@ -47,13 +39,8 @@ impl<'a> AccessLine<'a> {
             return;
         }
         self.write_key(key);
-        let is_bare = |byte: &u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\\' | b'=');
         let is_whole = value.len() <= MAX_VALUE;
         let value = value.get(..MAX_VALUE).unwrap_or(value);
-        if self.style == AccessFormat::Logfmt && is_whole && value.iter().all(is_bare) {
-            self.text.extend(value.iter().map(|byte| char::from(*byte)));
-            return;
-        }
         self.text.push('"');
         // A character that was cut, or is invalid, becomes U+FFFD.
         for character in String::from_utf8_lossy(value).chars() {
@@ -90,15 +77,13 @@ impl<'a> AccessLine<'a> {
     /// Writes a time in UTC, to the millisecond, in the format of RFC 3339.
     pub(super) fn write_time(&mut self, key: &str, value: SystemTime) {
         self.write_key(key);
-        let quote = if self.style == AccessFormat::Json { "\"" } else { "" };
-        let _ = write!(self.text, "{quote}{}{quote}", humantime::format_rfc3339_millis(value));
+        let _ = write!(self.text, "\"{}\"", humantime::format_rfc3339_millis(value));
     }
 
     /// Writes a value whose text is printable ASCII without blanks.
     pub(super) fn write_plain(&mut self, key: &str, value: impl std::fmt::Display) {
         self.write_key(key);
-        let quote = if self.style == AccessFormat::Json { "\"" } else { "" };
-        let _ = write!(self.text, "{quote}{value}{quote}");
+        let _ = write!(self.text, "\"{value}\"");
     }
 }
 

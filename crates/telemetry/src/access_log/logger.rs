@@ -8,7 +8,7 @@ use super::{
 use arc_swap::{ArcSwapOption, Cache};
 use futures_util::future::join_all;
 use litequic_base::log_writer::LineSender;
-use litequic_config::{self as config, AccessField, AccessFormat, Fraction, LogTarget};
+use litequic_config::{self as config, AccessField, Fraction, LogTarget};
 use litequic_exchange::{RecordListener, RecordedFacts, RequestRecorder};
 use parking_lot::Mutex;
 use std::{cell::RefCell, io, rc::Rc, sync::Arc};
@@ -39,7 +39,6 @@ type CurrentLogSetting = Arc<ArcSwapOption<AccessLogSetting>>;
 struct AccessLogSetting {
     fields: Vec<AccessField>,
     sample: Fraction,
-    style: AccessFormat,
     sender: LineSender,
 }
 
@@ -104,7 +103,6 @@ impl AccessLogger {
         let setting = writers.now.as_ref().map(|(_, log)| AccessLogSetting {
             fields: config.fields.clone(),
             sample: config.sample,
-            style: config.format,
             sender: log.sender.clone(),
         });
         self.now.store(setting.map(Arc::new));
@@ -152,7 +150,7 @@ impl WorkerAccessLog {
 struct LineFormatter {
     now: Cache<CurrentLogSetting, Option<Arc<AccessLogSetting>>>,
     metrics: Arc<AccessLogMetrics>,
-    /// Unsent lines, and the setting that formats them.
+    /// Unsent lines, and the setting that selects their fields.
     lines: Option<(Arc<AccessLogSetting>, LineBuffer)>,
 }
 
@@ -166,7 +164,7 @@ impl LineFormatter {
         };
         if !follows {
             self.lines = now.as_ref().map(|setting| {
-                let lines = LineBuffer::new(setting.style, setting.sender.clone(), Arc::clone(&self.metrics));
+                let lines = LineBuffer::new(setting.sender.clone(), Arc::clone(&self.metrics));
                 (Arc::clone(setting), lines)
             });
         }

@@ -7,7 +7,6 @@ use super::{
     metrics::{AccessLogMetrics, WriterMetrics},
 };
 use litequic_base::log_writer::{LineSender, LogPiece, LogTarget, StartedWriter, WriterEvents, WriterWake, line_queue};
-use litequic_config::AccessFormat;
 use std::{
     io,
     sync::{Arc, atomic::Ordering::Relaxed},
@@ -86,7 +85,6 @@ impl WriterEvents for AccessLogWriterEvents {
 
 /// Lines of one worker that were not sent yet.
 pub(super) struct LineBuffer {
-    style: AccessFormat,
     text: String,
     /// Number of lines in `text`.
     lines: u64,
@@ -96,13 +94,13 @@ pub(super) struct LineBuffer {
 
 impl LineBuffer {
     /// A buffer that sends lines to `writer`, and counts them in `metrics`.
-    pub(super) const fn new(style: AccessFormat, writer: LineSender, metrics: Arc<AccessLogMetrics>) -> Self {
-        Self { style, text: String::new(), lines: 0, writer, metrics }
+    pub(super) const fn new(writer: LineSender, metrics: Arc<AccessLogMetrics>) -> Self {
+        Self { text: String::new(), lines: 0, writer, metrics }
     }
 
     /// Appends a line that `write` fills. Never waits.
     pub(super) fn append_line(&mut self, write: impl FnOnce(&mut AccessLine<'_>)) {
-        AccessLine::append_access_line(self.style, &mut self.text, write);
+        AccessLine::append_access_line(&mut self.text, write);
         self.lines += 1;
         if self.text.len() >= ACCESS_PIECE_BYTES {
             self.send_lines();

@@ -1,9 +1,9 @@
 use super::*;
 use crate::{
-    AccessField, AccessFormat, AccessLog, AckFrequency, Admin, AmbiguousFields, Congestion, ErrorStatuses, Fraction,
-    HealthCheck, Io, Listen, LiteQuic, LogConfig, LogFormat, LogSeverity, LogTarget, OriginAddress, OriginConfig,
-    OriginServer, PathReading, RateLimit, RateLimitBy, Redirect, ReservedFields, RouteConfig, RouteTarget, Sticky,
-    Template, TlsVersion, VerifyMode, WorkerCount, reading::changes::shorten_list,
+    AccessField, AccessLog, AckFrequency, Admin, AmbiguousFields, Congestion, ErrorStatuses, Fraction, HealthCheck, Io,
+    Listen, LiteQuic, LogConfig, LogFormat, LogSeverity, LogTarget, OriginAddress, OriginConfig, OriginServer,
+    PathReading, RateLimit, RateLimitBy, Redirect, ReservedFields, RouteConfig, RouteTarget, Sticky, Template,
+    TlsVersion, VerifyMode, reading::changes::shorten_list,
 };
 use std::time::Duration;
 
@@ -82,10 +82,7 @@ fn every_change_is_listed_with_its_key() {
             |config| config.listen.udp.push(([127, 0, 0, 1], 1).into()),
             &["listen.udp: [::]:8443 → [::]:8443, 127.0.0.1:1 (needs a restart)"],
         ),
-        (
-            |config| config.listen.workers = WorkerCount::Count(2.try_into().unwrap()),
-            &["listen.workers: auto → 2 (needs a restart)"],
-        ),
+        (|config| config.listen.workers = Some(2.try_into().unwrap()), &["listen.workers: auto → 2 (needs a restart)"]),
         (
             |config| config.listen.secret_file = Some("secret".into()),
             &["listen.secret_file: none → secret (needs a restart)"],
@@ -181,7 +178,7 @@ fn every_change_is_listed_with_its_key() {
                 "routes[0].request_headers: none → set authorization",
                 "routes[0].response_headers: none → remove server",
                 "routes[0].timeouts.request: timeouts.request → none",
-                "routes[0].rate_limit: none → 5 in 1m; 9 at once; by route",
+                "routes[0].rate_limit: none → 5/1m burst=9 by=route",
                 "routes[0].intercept_errors: false → true",
                 "error_pages: none → 5xx 5xx.html",
             ],
@@ -243,14 +240,12 @@ fn every_change_is_listed_with_its_key() {
                 config.admin.listen = Some(([127, 0, 0, 1], 9443).into());
                 config.admin.ready_needs_origin = true;
                 config.admin.token_file = Some("token".into());
-                config.admin.token_env = Some("TOKEN".into());
                 config.admin.handover = Some("h.sock".into());
             },
             &[
                 "admin.listen: none → 127.0.0.1:9443 (needs a restart)",
                 "admin.ready_needs_origin: false → true",
                 "admin.token_file: none → token (needs a restart)",
-                "admin.token_env: none → TOKEN (needs a restart)",
                 "admin.handover: none → h.sock (needs a restart)",
             ],
         ),
@@ -262,14 +257,12 @@ fn every_change_is_listed_with_its_key() {
             |config| {
                 config.access_log = AccessLog {
                     path: Some(LogTarget::File("/var/log/a".into())),
-                    format: AccessFormat::Logfmt,
                     fields: vec![AccessField::Time, AccessField::Status],
                     sample: Fraction(12_500),
                 };
             },
             &[
                 "access_log.path: none → /var/log/a",
-                "access_log.format: json → logfmt",
                 "access_log.fields: time, request_id, client, protocol, and 16 more → time, status",
                 "access_log.sample: 1.0 → 0.0125",
             ],
@@ -285,7 +278,7 @@ fn every_change_is_listed_with_its_key() {
 #[test]
 fn a_change_that_needs_a_restart_is_listed_until_it_is_applied() {
     let mut new = config();
-    new.listen.workers = WorkerCount::Count(2.try_into().unwrap());
+    new.listen.workers = Some(2.try_into().unwrap());
     new.listen.proxy_protocol_from.push(Network { address: [10, 0, 0, 0].into(), prefix: 8 });
     new.admin = Admin { probes: Some(([0, 0, 0, 0], 9444).into()), ready_needs_origin: true, ..Admin::default() };
     new.log = LogConfig { level: LogSeverity::Warn, format: LogFormat::Human };

@@ -3,14 +3,15 @@
 
 use crate::access_log::log_target_kind;
 use crate::match_conditions::pattern_kind;
-use crate::origin::{grpc_service_kind, origin_address_kind, request_target_kind, status_range_kind};
+use crate::origin::{grpc_service_kind, origin_server_kind, request_target_kind, status_range_kind};
+use crate::rate_limit::rate_limit_kind;
 use crate::reading::name_kinds::{
     address_kind, authority_kind, cookie_name_kind, exact_path_kind, field_name_kind, host_pattern_kind, method_kind,
     network_kind, path_prefix_kind, route_name_kind, upgrade_kind,
 };
 use crate::reading::rule_readers::{error_page_kind, field_value_kind};
 use crate::reading::value_kinds::{RawValue, ValueKind, duration_kind, or_none, size_kind};
-use crate::redirect::location_kind;
+use crate::redirect::redirect_kind;
 use proptest::{
     strategy::{Strategy, ValueTree},
     string::string_regex,
@@ -53,8 +54,8 @@ fn all_text_kinds() -> Vec<TextKind> {
         text_kind_of("address", address_kind(), &["not an address"]),
         text_kind_of(
             "origin",
-            origin_address_kind(),
-            &["not an IPv6 address", "not a port", "the name longer than 253"],
+            origin_server_kind(),
+            &["not an IPv6 address", "not a port", "the name longer than 253", "the weight is not"],
         ),
         text_kind_of(
             "network",
@@ -80,8 +81,8 @@ fn all_text_kinds() -> Vec<TextKind> {
         text_kind_of("statuses", status_range_kind(), &["ends before it begins"]),
         text_kind_of("field value", field_value_kind(), &["is not a variable of this key"]),
         text_kind_of(
-            "location",
-            location_kind(),
+            "redirect",
+            redirect_kind(),
             &[
                 "is not a variable of this key",
                 "{path} ",
@@ -96,6 +97,11 @@ fn all_text_kinds() -> Vec<TextKind> {
                 "needs a dot",
                 "has no scheme",
             ],
+        ),
+        text_kind_of(
+            "rate limit",
+            rate_limit_kind(),
+            &["too small", "too large", "unknown unit", "has no unit", "not a duration"],
         ),
         text_kind_of("page", error_page_kind(), &[]),
         text_kind_of("access target", log_target_kind(), &[]),
@@ -185,6 +191,13 @@ const SAMPLE_TEXTS: &[&str] = &[
     "unix:///run/a b.sock",
     "unix://run/a.sock",
     "unix:",
+    "http://a weight=3",
+    "http://a backup weight=0",
+    "http://a max_fails=3",
+    "unix:/run/a b.sock backup",
+    "10/s",
+    "10/1m burst=20 by=route",
+    "10r/s",
     "10.0.0.0/8",
     "fd00::/8",
     "::/0",
@@ -247,6 +260,10 @@ const SAMPLE_TEXTS: &[&str] = &[
     "https://example.com",
     "https://example.com{path}",
     "https://{host}{path}",
+    "301 https://{host}{path}",
+    "308 /new",
+    "200 /new",
+    "301 ",
     "https://www.{host}{path}",
     "https://{host}/login?from=a#b",
     "/login?from=here",

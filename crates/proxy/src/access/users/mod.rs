@@ -27,8 +27,8 @@ impl UsersRule {
     /// no password.
     pub(crate) fn new(route: &config::RouteConfig, users: Option<Arc<Users>>) -> Option<Self> {
         route.users.as_ref()?;
-        let realm = &route.users_realm;
-        // A checked configuration has no realm here that would have to be escaped.
+        // The name of a route has no character that would have to be escaped.
+        let realm = route.name.as_deref().unwrap_or("restricted");
         let challenge = format!("Basic realm=\"{realm}\", charset=\"UTF-8\"");
         Some(Self { users: users.unwrap_or_default(), challenge })
     }

@@ -58,7 +58,7 @@ impl<'a> AccessLine<'a> {
         self.text.push_str(if is_whole { "\"" } else { "...\"" });
     }
 
-    /// Writes an integer, if there is one.
+    /// Writes an integer; omits the member without a value.
     pub(super) fn write_number(&mut self, key: &str, value: impl Into<Option<u64>>) {
         if let Some(value) = value.into() {
             self.write_key(key);
@@ -66,7 +66,7 @@ impl<'a> AccessLine<'a> {
         }
     }
 
-    /// Writes a duration in seconds, to the microsecond, if there is one.
+    /// Writes a duration in seconds, to the microsecond; omits the member without a value.
     pub(super) fn write_seconds(&mut self, key: &str, value: impl Into<Option<Duration>>) {
         if let Some(value) = value.into() {
             self.write_key(key);

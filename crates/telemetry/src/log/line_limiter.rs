@@ -3,6 +3,7 @@
 use super::{
     LogLineMetrics,
     capture::{capture_events, is_capturing},
+    json::RECORD_TARGET,
     line_limits::{LineKey, LineLimits, LineVerdict, SuppressionSummary},
 };
 use litequic_base::{group_digits::group_digits, log_writer::LineSender};
@@ -25,8 +26,6 @@ use tracing_subscriber::layer::{Context, Layer};
 /// never from a client.
 const ORIGIN: &str = "origin";
 const SERVER: &str = "server";
-/// Field with the target of a library's record (tracing-log): the places of all records are one.
-const RECORD_TARGET: &str = "log.target";
 /// Maximum length in bytes of a message, or of a value, in a summary.
 const MAX_TEXT: usize = 256;
 

@@ -3,6 +3,7 @@
 //! never waits. The number of lines that one place may log is limited (line_limiter.rs).
 
 mod capture;
+mod json;
 mod line_limiter;
 mod line_limits;
 mod log_lines;

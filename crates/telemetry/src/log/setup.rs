@@ -1,6 +1,7 @@
 //! Sets the log up: its level, its format, and the filter of events.
 
 use super::{
+    json,
     line_limiter::{LineLimitLayer, LineLimiter},
     log_lines::{LOG, LogLineSender, LogOutput, LogWriterEvents},
     metrics::LogLineMetrics,
@@ -137,10 +138,7 @@ where
     let (filter, handle) = reload::Layer::new(filter);
     let registry = tracing_subscriber::registry().with(filter).with(LineLimitLayer(Arc::clone(limiter)));
     let subscriber: Box<dyn Subscriber + Send + Sync> = match style {
-        LogLineStyle::Json => {
-            let fields = layer().json().flatten_event(true).with_current_span(false).with_span_list(false);
-            Box::new(registry.with(fields.with_writer(writer)))
-        }
+        LogLineStyle::Json => Box::new(registry.with(layer().event_format(json::JsonFormat).with_writer(writer))),
         LogLineStyle::Text => Box::new(registry.with(layer().with_ansi(false).with_writer(writer))),
         LogLineStyle::Terminal(terminal) => {
             // The library respects NO_COLOR.

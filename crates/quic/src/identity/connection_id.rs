@@ -6,7 +6,7 @@
 
 use super::{
     generations::Generations,
-    id_layout::{ISSUER_LEN, IdBytes, IdLayout, UNROUTABLE, UNROUTABLE_LEN, mask_issuer},
+    id_layout::{ISSUER_LEN, IdLayout, UNROUTABLE, UNROUTABLE_LEN, mask_issuer},
     id_scheme::IdScheme,
 };
 use crate::metrics::QuicMetrics;
@@ -88,28 +88,21 @@ impl ConnectionIdFormat {
         Self { own, scheme, counter: rand::random(), metrics }
     }
 
-    fn issue_id(&mut self) -> IdBytes {
+    fn issue_id(&mut self) -> Vec<u8> {
         let issuer = [self.own.generation, self.own.worker.0];
-        match self.own.layout.0.zip(self.own.layout.hashed_range()) {
-            Some((shape, hashed)) => {
-                self.counter = self.counter.wrapping_add(1);
-                let unique = usize::from(shape.nonce).saturating_sub(ISSUER_LEN);
-                let counter = self.counter.to_be_bytes();
-                let counter = counter.get(counter.len().saturating_sub(unique)..).unwrap_or_default();
-                let mut id = IdBytes::default();
-                self.scheme.write_id(&mut id, issuer, counter);
-                let tail = mask_issuer(issuer, self.own.mask, id.get(hashed));
-                id.push_part(&tail);
-                id
-            }
-            None => {
-                // rand's generator is a CSPRNG, reseeded from the system.
-                let random: [u8; UNROUTABLE_LEN - 1 - ISSUER_LEN] = rand::random();
-                let mut id = IdBytes::default();
-                [&[UNROUTABLE][..], &issuer, &random].into_iter().for_each(|part| id.push_part(part));
-                id
-            }
-        }
+        let Some((shape, hashed)) = self.own.layout.0.zip(self.own.layout.hashed_range()) else {
+            // rand's generator is a CSPRNG, reseeded from the system.
+            let random: [u8; UNROUTABLE_LEN - 1 - ISSUER_LEN] = rand::random();
+            return [&[UNROUTABLE][..], &issuer, &random].concat();
+        };
+        self.counter = self.counter.wrapping_add(1);
+        let unique = usize::from(shape.nonce).saturating_sub(ISSUER_LEN);
+        let counter = self.counter.to_be_bytes();
+        let counter = counter.get(counter.len().saturating_sub(unique)..).unwrap_or_default();
+        let mut id = self.scheme.begin_id(issuer, counter);
+        let tail = mask_issuer(issuer, self.own.mask, id.get(hashed).unwrap_or_default());
+        id.extend(tail);
+        id
     }
 }
 
@@ -117,7 +110,7 @@ impl Generator for ConnectionIdFormat {
     #[expect(clippy::expect_used, reason = "16 to 20 bytes are an ID's length by construction")]
     fn generate(&mut self, _: &ConnectionInfo<'_>) -> LocalId {
         let id = self.issue_id();
-        let id = LocalId::try_from_bytes(id.as_bytes()).expect("16 to 20 bytes are a connection ID");
+        let id = LocalId::try_from_bytes(&id).expect("16 to 20 bytes are a connection ID");
         self.metrics.connection_ids_issued.increment();
         id
     }
@@ -282,8 +275,8 @@ mod tests {
         let begin = of_worker(&scheme, 0).counter;
         let issued = |n: u128| {
             let mut format = ConnectionIdFormat { counter: begin.wrapping_add(n * 2_500_000), ..of_worker(&scheme, 0) };
-            let number = |id: IdBytes| {
-                let bytes: [u8; 5] = id.as_bytes()[9..14].try_into().unwrap();
+            let number = |id: Vec<u8>| {
+                let bytes: [u8; 5] = id[9..14].try_into().unwrap();
                 bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
             };
             (0..2_500_000).map(|_| number(format.issue_id())).collect::<Vec<u64>>()

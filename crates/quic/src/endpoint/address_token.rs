@@ -16,13 +16,13 @@
 //!
 //! No tokens are issued for later connections (NEW_TOKEN): s2n-quic 1.91 never requests one.
 
-use super::{
-    admission::{AttemptOutcome, client_ip},
-    endpoint_state::EndpointState,
-};
+use super::{admission::client_ip, endpoint_state::EndpointState};
 use crate::{connection::datagram_client, identity::Secrets};
 use aws_lc_rs::hmac;
-use s2n_quic::provider::address_token::{Context, Format as TokenFormat, Provider};
+use s2n_quic::provider::{
+    address_token::{Context, Format as TokenFormat, Provider},
+    endpoint_limits::Outcome,
+};
 use s2n_quic_core::connection::{InitialId, LocalId};
 use std::{
     collections::HashSet,
@@ -105,7 +105,7 @@ impl TokenFormat for AddressTokenFormat {
         };
         // s2n-quic's limiter passes every client with a token: a flood with real addresses must stop here. This hook
         // cannot reject, only drop. A drop does not use the token up: the client will send the same one again.
-        (self.state.admission.decide_attempt(client_ip(&context.remote_address), true) == AttemptOutcome::Allow)
+        (self.state.admission.decide_attempt(client_ip(&context.remote_address), true) == Outcome::allow())
             .then_some(())?;
         if !self.used.mark_used(valid.tag, time.running) {
             self.state.admission.count_refused_token();

@@ -1,30 +1,8 @@
 //! Reads transport parameters (RFC 9000 §18.2) of both ends of a client's connection, and formats them for people.
 //! Pure.
 
-use crate::wire::parameters;
+use crate::wire::parameters::{self, INTEGER_PARAMETERS, MIGRATION_DISABLED_ID};
 use s2n_quic::provider::event::events;
-
-/// Identifier of disable_active_migration, a parameter without a value.
-const MIGRATION_DISABLED: u64 = 0x0c;
-
-/// Transport parameters that are integers: identifier, name, unit, default.
-const INTEGER_PARAMETERS: [(u64, &str, &str, u64); 13] = [
-    (0x01, "max_idle_timeout", " ms", 0),
-    (0x03, "max_udp_payload_size", " bytes", 65527),
-    (0x04, "initial_max_data", " bytes", 0),
-    (0x05, "initial_max_stream_data_bidi_local", " bytes", 0),
-    (0x06, "initial_max_stream_data_bidi_remote", " bytes", 0),
-    (0x07, "initial_max_stream_data_uni", " bytes", 0),
-    (0x08, "initial_max_streams_bidi", "", 0),
-    (0x09, "initial_max_streams_uni", "", 0),
-    (0x0a, "ack_delay_exponent", "", 3),
-    (parameters::MAX_ACK_DELAY_ID, "max_ack_delay", " ms", 25),
-    // A parameter without a value counts as 1.
-    (MIGRATION_DISABLED, "disable_active_migration", "", 0),
-    (0x0e, "active_connection_id_limit", "", 2),
-    // RFC 9221 §3
-    (0x20, "max_datagram_frame_size", " bytes", 0),
-];
 
 /// The transport parameters that one end sent; `None` is an unknown value.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -37,7 +15,7 @@ impl TransportParameters {
         while let Some((id, value)) = parameters::next_parameter(&mut encoded) {
             let place = INTEGER_PARAMETERS.iter().position(|(known, ..)| *known == id);
             let number = match id {
-                MIGRATION_DISABLED => Some(1),
+                MIGRATION_DISABLED_ID => Some(1),
                 _ => parameters::parse_integer(value),
             };
             if let (Some(slot), Some(number)) = (place.and_then(|place| found.0.get_mut(place)), number) {

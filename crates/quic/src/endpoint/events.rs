@@ -13,7 +13,7 @@ use super::{
 use crate::{
     congestion::{PathFeedbacks, current_rtt},
     connection::{AckFrequencyState, ConnectionState, SentStreams, ValidatedAddresses, datagram_client},
-    qlog::{LogMetrics, LogOrder, LoggedPacket},
+    qlog::{LogOrder, LoggedPacket, recovery_metrics},
 };
 use litequic_config::AckFrequency;
 use litequic_resources::receive::WindowGrant;
@@ -139,19 +139,6 @@ fn logged_event_packet(header: &PacketHeader) -> Option<LoggedPacket> {
         _ => return None,
     };
     Some(LoggedPacket { space, number })
-}
-
-/// Converts the state of a path, for a log.
-fn to_log_metrics(event: &RecoveryMetrics<'_>) -> LogMetrics {
-    LogMetrics {
-        min_rtt: event.min_rtt,
-        smoothed_rtt: event.smoothed_rtt,
-        latest_rtt: event.latest_rtt,
-        rtt_variance: event.rtt_variance,
-        pto_count: event.pto_count,
-        congestion_window: event.congestion_window,
-        bytes_in_flight: event.bytes_in_flight,
-    }
 }
 
 impl Drop for ConnectionContext {
@@ -376,7 +363,7 @@ impl Subscriber for EventSubscriber {
         }
         if let Some(log) = self.state.connection_log(context.id) {
             let feedback = context.paths.get(event.path.id);
-            log.log_recovery(to_log_metrics(event), feedback.is_some_and(|feedback| feedback.is_slow_start()));
+            log.log_recovery(recovery_metrics(event), feedback.is_some_and(|feedback| feedback.is_slow_start()));
         }
         let queue = &context.sent.send_queue;
         queue.on_recovery_metrics(

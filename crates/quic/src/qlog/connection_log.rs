@@ -1,18 +1,19 @@
 //! Writes the log of one connection: events add lines, which the order passes on.
 
 use super::{
-    frames::{self, AckFrequencyFrame, milliseconds},
+    frames::{self, milliseconds},
     log_order::{LogOrder, RECORD_SEPARATOR, write_event_record, write_omitted_count},
     parameters,
 };
 use jiff::Timestamp;
 use parking_lot::Mutex;
+use s2n_quic::provider::event::events::RecoveryMetrics;
 use s2n_quic_core::{connection::Error, endpoint::Location, packet::number::PacketNumberSpace};
 use serde_json::{Map, Value as Json, json};
 use std::{
     net::{IpAddr, SocketAddr},
     sync::Arc,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 /// Event schemas: that of the published draft, and litequic's own events (docs/operating.md, Packets of a connection).
@@ -37,25 +38,14 @@ struct LogState {
     /// Number of events left out since the last written line.
     omitted: u64,
     lines: Vec<u8>,
-    metrics: LogMetrics,
+    /// Members of the last `quic:recovery_metrics_updated`, with those that had not changed.
+    metrics: Map<String, Json>,
     congestion: Option<&'static str>,
     batch: u64,
     /// Bursts of the pacer that had begun before the last packet was sent, and that packet's number.
     bursts: (u64, u64),
     /// Unit of delays in the client's ACK frames.
     ack_delay_exponent: Option<u8>,
-}
-
-/// State of loss detection and of the congestion controller, as reported by s2n-quic.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct LogMetrics {
-    pub(crate) min_rtt: Duration,
-    pub(crate) smoothed_rtt: Duration,
-    pub(crate) latest_rtt: Duration,
-    pub(crate) rtt_variance: Duration,
-    pub(crate) pto_count: u32,
-    pub(crate) congestion_window: u32,
-    pub(crate) bytes_in_flight: u32,
 }
 
 /// Packet number and space of a logged packet.
@@ -116,10 +106,10 @@ impl ConnectionLog {
 
     /// Logs the encoded transport parameters of litequic or of the client.
     pub(crate) fn log_parameters(&self, is_local: bool, encoded: &[u8]) {
-        if !is_local {
-            self.set_ack_delay_exponent(parameters::read_ack_delay_exponent(encoded));
-        }
         let mut data = parameters::parameters_json(encoded);
+        if !is_local {
+            self.set_ack_delay_exponent(parameters::ack_delay_exponent(&data));
+        }
         data.insert("initiator".into(), if is_local { "local" } else { "remote" }.into());
         self.write_event("quic:parameters_set", &data.into());
     }
@@ -148,25 +138,14 @@ impl ConnectionLog {
                 self.write_event("litequic:pacing_train", &json!({ "train": bursts, "first_packet": first }));
             }
         }
-        if let Some(requested) = self.write_packet("quic:packet_sent", packet, payload, OWN_ACK_DELAY_EXPONENT) {
-            let data = json!({
-                "packet_number": packet.number, "sequence_number": requested.sequence_number,
-                "ack_eliciting_threshold": requested.ack_eliciting_threshold,
-                "requested_max_ack_delay": milliseconds(requested.requested_max_ack_delay),
-                "reordering_threshold": requested.reordering_threshold,
-            });
-            self.write_event("litequic:ack_frequency_requested", &data);
+        if let Some(mut requested) = self.write_packet("quic:packet_sent", packet, payload, OWN_ACK_DELAY_EXPONENT) {
+            frames::set_member(&mut requested, "packet_number", packet.number);
+            self.write_event("litequic:ack_frequency_requested", &requested);
         }
     }
 
-    /// Writes a packet with its frames, and returns its ACK_FREQUENCY frame, if any.
-    fn write_packet(
-        &self,
-        event: &str,
-        packet: LoggedPacket,
-        payload: &[u8],
-        exponent: u8,
-    ) -> Option<AckFrequencyFrame> {
+    /// Writes a packet with its frames, and returns the values of its ACK_FREQUENCY frame, if any.
+    fn write_packet(&self, event: &str, packet: LoggedPacket, payload: &[u8], exponent: u8) -> Option<Json> {
         let (frames, ack_frequency) = frames::frames_json(payload, exponent);
         let raw = json!({ "payload_length": payload.len() });
         self.write_event(event, &json!({ "header": packet.header_json(), "frames": frames, "raw": raw }));
@@ -196,16 +175,15 @@ impl ConnectionLog {
     }
 
     /// Logs changes of the path's state to `metrics`, and of slow start.
-    pub(crate) fn log_recovery(&self, metrics: LogMetrics, is_slow_start: bool) {
+    pub(crate) fn log_recovery(&self, metrics: Map<String, Json>, is_slow_start: bool) {
         let now = if is_slow_start { "slow_start" } else { "congestion_avoidance" };
         let (before, old) = {
             let mut state = self.state.lock();
-            (std::mem::replace(&mut state.metrics, metrics), state.congestion.replace(now))
+            (std::mem::replace(&mut state.metrics, metrics.clone()), state.congestion.replace(now))
         };
-        if before != metrics {
-            let mut changed = metrics.named_values();
-            let before = before.named_values();
-            changed.retain(|name, value| before.get(name) != Some(value));
+        let mut changed = metrics;
+        changed.retain(|name, value| before.get(name) != Some(value));
+        if !changed.is_empty() {
             self.write_event("quic:recovery_metrics_updated", &changed.into());
         }
         match old {
@@ -268,22 +246,18 @@ impl Drop for ConnectionLog {
     }
 }
 
-impl LogMetrics {
-    fn named_values(self) -> Map<String, Json> {
-        let times = [
-            ("min_rtt", self.min_rtt),
-            ("smoothed_rtt", self.smoothed_rtt),
-            ("latest_rtt", self.latest_rtt),
-            ("rtt_variance", self.rtt_variance),
-        ];
-        let numbers = [
-            ("pto_count", self.pto_count),
-            ("congestion_window", self.congestion_window),
-            ("bytes_in_flight", self.bytes_in_flight),
-        ];
-        let times = times.map(|(name, time)| (name.to_owned(), milliseconds(time)));
-        times.into_iter().chain(numbers.map(|(name, number)| (name.to_owned(), number.into()))).collect()
-    }
+/// State of loss detection and of the congestion controller, as members of `quic:recovery_metrics_updated`.
+pub(crate) fn recovery_metrics(event: &RecoveryMetrics<'_>) -> Map<String, Json> {
+    let members = [
+        ("min_rtt", milliseconds(event.min_rtt)),
+        ("smoothed_rtt", milliseconds(event.smoothed_rtt)),
+        ("latest_rtt", milliseconds(event.latest_rtt)),
+        ("rtt_variance", milliseconds(event.rtt_variance)),
+        ("pto_count", event.pto_count.into()),
+        ("congestion_window", event.congestion_window.into()),
+        ("bytes_in_flight", event.bytes_in_flight.into()),
+    ];
+    members.map(|(name, value)| (name.to_owned(), value)).into_iter().collect()
 }
 
 impl LoggedPacket {
@@ -349,10 +323,13 @@ mod tests {
     fn only_changed_recovery_metrics_are_written() {
         let order = Arc::new(LogOrder::for_network("192.0.2.1".parse().unwrap(), 1, 1));
         let log = ConnectionLog::open_log(&order, 0).unwrap();
-        let metrics = LogMetrics { congestion_window: 12_000, ..LogMetrics::default() };
-        log.log_recovery(metrics, true);
-        log.log_recovery(metrics, true);
-        log.log_recovery(LogMetrics { pto_count: 1, ..metrics }, false);
+        let metrics = |pto_count: Option<u32>| {
+            let pto_count = pto_count.map(|count| ("pto_count".to_owned(), count.into()));
+            [("congestion_window".to_owned(), 12_000.into())].into_iter().chain(pto_count).collect()
+        };
+        log.log_recovery(metrics(None), true);
+        log.log_recovery(metrics(None), true);
+        log.log_recovery(metrics(Some(1)), false);
         let changes: Vec<Json> = events(&order).into_iter().skip(1).map(|event| event["data"].clone()).collect();
         let expected = [
             serde_json::json!({ "congestion_window": 12_000 }),
@@ -368,8 +345,9 @@ mod tests {
         for (anonymous, remote) in
             [(false, serde_json::json!({ "ip_v4": "192.0.2.1", "port_v4": 7 })), (true, serde_json::json!({}))]
         {
-            let order = LogOrder::for_network("192.0.2.1".parse().unwrap(), 1, 1);
-            let order = Arc::new(if anonymous { order.without_addresses() } else { order });
+            let mut order = LogOrder::for_network("192.0.2.1".parse().unwrap(), 1, 1);
+            order.anonymous = anonymous;
+            let order = Arc::new(order);
             let log = ConnectionLog::open_log(&order, 0).unwrap();
             log.log_started("[::ffff:192.0.2.1]:7".parse().unwrap(), "[2001:db8::1]:443".parse().unwrap());
             let event = &events(&order)[1];

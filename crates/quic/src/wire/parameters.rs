@@ -8,6 +8,28 @@ pub(crate) const MAX_UDP_PAYLOAD_SIZE_ID: u8 = 0x03;
 /// Identifier of max_ack_delay (RFC 9000 §18.2), in milliseconds.
 pub(crate) const MAX_ACK_DELAY_ID: u64 = 0x0b;
 
+/// Identifier of disable_active_migration (RFC 9000 §18.2), a parameter without a value.
+pub(crate) const MIGRATION_DISABLED_ID: u64 = 0x0c;
+
+/// Transport parameters that are integers (RFC 9000 §18.2): identifier, name, unit, default.
+pub(crate) const INTEGER_PARAMETERS: [(u64, &str, &str, u64); 13] = [
+    (0x01, "max_idle_timeout", " ms", 0),
+    (0x03, "max_udp_payload_size", " bytes", 65527),
+    (0x04, "initial_max_data", " bytes", 0),
+    (0x05, "initial_max_stream_data_bidi_local", " bytes", 0),
+    (0x06, "initial_max_stream_data_bidi_remote", " bytes", 0),
+    (0x07, "initial_max_stream_data_uni", " bytes", 0),
+    (0x08, "initial_max_streams_bidi", "", 0),
+    (0x09, "initial_max_streams_uni", "", 0),
+    (0x0a, "ack_delay_exponent", "", 3),
+    (MAX_ACK_DELAY_ID, "max_ack_delay", " ms", 25),
+    // A parameter without a value counts as 1.
+    (MIGRATION_DISABLED_ID, "disable_active_migration", "", 0),
+    (0x0e, "active_connection_id_limit", "", 2),
+    // RFC 9221 §3
+    (0x20, "max_datagram_frame_size", " bytes", 0),
+];
+
 /// Takes identifier and value of the next parameter from `encoded`. `None` at the end, and at a malformed one, which is
 /// not taken.
 pub(crate) fn next_parameter<'a>(encoded: &mut &'a [u8]) -> Option<(u64, &'a [u8])> {

@@ -51,6 +51,8 @@ pub(crate) struct SendQueue {
     min_rtt: RelaxedCell,
     /// 1 if an ACK_FREQUENCY frame is to be sent; read for each packet that leaves.
     ack_frequency: RelaxedCell,
+    /// 1 if a PATH_CHALLENGE is unanswered; read for each packet that leaves.
+    challenge: RelaxedCell,
     /// Number of request streams that are open.
     open: RelaxedCell,
     /// Order of the streams, if they are served by priority. The following fields belong to it.
@@ -76,6 +78,16 @@ impl SendQueue {
     /// Sets whether an ACK_FREQUENCY frame is to be sent.
     pub(crate) fn set_wants_ack_frequency(&self, wanted: bool) {
         self.ack_frequency.set(wanted.into());
+    }
+
+    /// Whether a PATH_CHALLENGE is unanswered.
+    pub(crate) fn has_challenge(&self) -> bool {
+        self.challenge.get() > 0
+    }
+
+    /// Sets whether a PATH_CHALLENGE is unanswered.
+    pub(crate) fn set_has_challenge(&self, has_challenge: bool) {
+        self.challenge.set(has_challenge.into());
     }
 
     /// Tracks a stream, which has written `sent` bytes and is about to write more.

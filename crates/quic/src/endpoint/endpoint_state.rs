@@ -43,7 +43,7 @@
 use super::{admission::Admission, connection_logs::ConnectionLogs};
 use crate::{
     congestion::PathFeedback,
-    connection::{AckFrequencySupport, Connections, UnansweredChallenge},
+    connection::{AckFrequencySupport, Connections},
     identity::retry_ids::RetryIds,
     io::Moderation,
     metrics::QuicMetrics,
@@ -73,7 +73,6 @@ pub(super) struct PacketAtHand {
     handshake_connection: RelaxedCell,
     has_frame: RelaxedCell,
     logs: RelaxedCell,
-    unanswered_challenges: RelaxedCell,
 }
 
 /// State behind the endpoint's lock.
@@ -127,61 +126,6 @@ pub(super) enum SlotFrame {
     AckFrequency,
     /// Unanswered challenge, sent again.
     PathChallenge,
-}
-
-impl EndpointTable {
-    /// Remembers a sent challenge of a connection. A challenge that probes a path does not replace that of the active
-    /// path.
-    pub(super) fn record_sent_challenge(
-        &mut self,
-        at_hand: &PacketAtHand,
-        connection: u64,
-        challenge: UnansweredChallenge,
-    ) {
-        let unanswered =
-            self.connections.connection_mut(connection).and_then(|connection| connection.challenge.as_ref());
-        if !challenge.is_probe() || unanswered.is_none_or(UnansweredChallenge::is_probe) {
-            self.set_challenge(at_hand, connection, Some(challenge));
-        }
-    }
-
-    /// s2n-quic sends on `path` from now on: forgets the challenge of another path, which must never be sent on this
-    /// one, as it would not validate the path.
-    pub(super) fn activate_challenge(&mut self, at_hand: &PacketAtHand, connection: u64, path: u64) {
-        let challenge = self.connections.connection_mut(connection).and_then(|connection| connection.challenge.take());
-        let (was_there, challenge) =
-            (challenge.is_some(), challenge.and_then(|challenge| challenge.on_activated(path)));
-        if was_there {
-            at_hand.unanswered_challenges.subtract_saturating(1);
-        }
-        self.set_challenge(at_hand, connection, challenge);
-    }
-
-    /// Forgets the challenge of `path`, which got its response or was given up. `path` is the active one if
-    /// `is_active`.
-    pub(super) fn end_challenge(&mut self, at_hand: &PacketAtHand, connection: u64, path: u64, is_active: bool) {
-        let unanswered =
-            self.connections.connection_mut(connection).and_then(|connection| connection.challenge.as_ref());
-        if unanswered.is_some_and(|challenge| challenge.is_of_path(path, is_active)) {
-            self.set_challenge(at_hand, connection, None);
-        }
-    }
-
-    /// Sets or clears the unanswered challenge of a connection, and counts in `at_hand`.
-    pub(super) fn set_challenge(
-        &mut self,
-        at_hand: &PacketAtHand,
-        connection: u64,
-        challenge: Option<UnansweredChallenge>,
-    ) {
-        let Some(connection) = self.connections.connection_mut(connection) else { return };
-        match (connection.challenge.is_some(), challenge.is_some()) {
-            (false, true) => at_hand.unanswered_challenges.add_saturating(1),
-            (true, false) => at_hand.unanswered_challenges.subtract_saturating(1),
-            _ => {}
-        }
-        connection.challenge = challenge;
-    }
 }
 
 /// Values of the connection that begins.
@@ -276,11 +220,6 @@ impl PacketAtHand {
     /// Whether a connection is logged, or an order waits for one. Read for each packet.
     pub(super) fn has_logs(&self) -> bool {
         self.logs.get() > 0
-    }
-
-    /// Whether any connection has an unanswered challenge. Read by the datagram sender for each packet that is built.
-    pub(super) fn has_unanswered_challenges(&self) -> bool {
-        self.unanswered_challenges.get() > 0
     }
 }
 

@@ -144,10 +144,7 @@ fn logged_event_packet(header: &PacketHeader) -> Option<LoggedPacket> {
 impl Drop for ConnectionContext {
     fn drop(&mut self) {
         // The connection is dropped after the lock is released.
-        let removed = self.state.with_table(|table| {
-            table.set_challenge(&self.state.at_hand, self.id, None);
-            table.connections.remove_connection(self.id)
-        });
+        let removed = self.state.with_table(|table| table.connections.remove_connection(self.id));
         drop(removed);
         self.state.end_log(self.id);
     }
@@ -272,8 +269,8 @@ impl Subscriber for EventSubscriber {
             log.log_tuple(event.active.id, client, local);
         }
         let woken = self.state.with_table(|table| {
-            table.activate_challenge(&self.state.at_hand, meta.id, event.active.id);
             let connection = table.connections.connection_mut(meta.id)?;
+            connection.activate_challenge(event.active.id);
             // Packets that the old path still delivers do not concern the new one.
             connection.lost.clear();
             connection.control_frames.on_migration(event.active.id)
@@ -286,7 +283,7 @@ impl Subscriber for EventSubscriber {
     fn on_path_challenge_updated(
         &mut self,
         context: &mut ConnectionContext,
-        meta: &ConnectionMeta,
+        _: &ConnectionMeta,
         event: &PathChallengeUpdated<'_>,
     ) {
         if matches!(event.path_challenge_status, PathChallengeStatus::Validated { .. }) {
@@ -294,8 +291,7 @@ impl Subscriber for EventSubscriber {
         }
         // The challenge got its response, or was given up.
         let path = event.path.id;
-        self.state
-            .with_table(|table| table.end_challenge(&self.state.at_hand, meta.id, path, path == context.active_path));
+        context.change_connection(|connection| connection.end_challenge(path, path == context.active_path));
     }
 
     /// Called for each frame.

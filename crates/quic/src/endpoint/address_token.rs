@@ -88,14 +88,14 @@ impl TokenFormat for AddressTokenFormat {
     }
 
     fn generate_retry_token(&mut self, context: &mut Context<'_>, id: &InitialId, output: &mut [u8]) -> Option<()> {
-        let client = TokenClient::from_context(context, self.state.with_table(|table| table.retry_ids.issued)?)?;
+        let client = TokenClient::from_context(context, self.state.retry_ids.lock().issued?)?;
         let token = self.signer.sign_token(&client, id.as_bytes(), self.clock.read_time().now)?;
         output.get_mut(..TOKEN_LEN)?.copy_from_slice(&token);
         Some(())
     }
 
     fn validate_token(&mut self, context: &mut Context<'_>, token: &[u8]) -> Option<InitialId> {
-        let id = self.state.with_table(|table| table.retry_ids.addressed)?;
+        let id = self.state.retry_ids.lock().addressed?;
         let (time, client) = (self.clock.read_time(), TokenClient::from_context(context, id)?);
         let valid = self.signer.verify_token(&client, token, time.now);
         let valid = valid.or_else(|| self.signer.verify_token(&client, token, time.before_jump?));
@@ -441,10 +441,8 @@ mod tests {
         let mut context = Context::new(&address, &peer, &mut random);
         let id = InitialId::try_from_bytes(ORIGINAL_ID).unwrap();
         let mut token = [0; TOKEN_LEN];
-        state.with_table(|table| {
-            table.retry_ids.issued = Some(LocalId::try_from_bytes(&[7; 16]).unwrap());
-            table.retry_ids.record_addressed(&[7; 16]);
-        });
+        state.retry_ids.lock().issued = Some(LocalId::try_from_bytes(&[7; 16]).unwrap());
+        state.retry_ids.lock().record_addressed(&[7; 16]);
         format.generate_retry_token(&mut context, &id, &mut token).unwrap();
 
         let flood: Vec<_> = (0..Limits::default().max_handshakes).map(|_| pools.take_slots(None)).collect();

@@ -37,14 +37,14 @@
 //! | a connection that s2n-quic closes | | | |
 //! | `format_early_transport_error`, then `format_transport_error` | close | | `close_error`: read, then taken |
 //!
-//! The state has one lock. Nothing that may run other code is dropped or woken under it: values taken out of the table
+//! The table has one lock. Nothing that may run other code is dropped or woken under it: values taken out of the table
 //! are dropped, and tasks are woken, once [`EndpointState::with_table`] has returned.
 
 use super::{admission::Admission, connection_logs::ConnectionLogs};
 use crate::{
     congestion::PathFeedback,
     connection::{AckFrequencySupport, Connections},
-    identity::retry_ids::RetryIds,
+    identity::retry_ids::SharedRetryIds,
     io::Moderation,
     metrics::QuicMetrics,
 };
@@ -63,6 +63,9 @@ pub struct EndpointState {
     pub(super) moderation: Moderation,
     pub(super) admission: Admission,
     pub(super) at_hand: PacketAtHand,
+    /// Connection IDs of the datagram at hand, and of the Retry or connection that is created, which
+    /// `quic::identity` uses.
+    pub(super) retry_ids: SharedRetryIds,
     table: Mutex<EndpointTable>,
 }
 
@@ -89,8 +92,6 @@ pub(super) struct EndpointTable {
     pub(super) slot: Option<FrameSlot>,
     /// Packet into which s2n-quic has put a PATH_CHALLENGE: from its event to the interceptor.
     pub(super) challenge_packet: Option<ChallengePacket>,
-    /// Connection IDs of the datagram at hand, and of the Retry or connection that is created.
-    pub(super) retry_ids: RetryIds,
     pub(super) logs: ConnectionLogs,
 }
 
@@ -160,10 +161,10 @@ impl EndpointState {
             close_error: None,
             slot: None,
             challenge_packet: None,
-            retry_ids: RetryIds::default(),
             logs: ConnectionLogs::default(),
         });
-        Arc::new(Self { config, metrics, moderation, admission, at_hand: PacketAtHand::default(), table })
+        let (at_hand, retry_ids) = (PacketAtHand::default(), SharedRetryIds::default());
+        Arc::new(Self { config, metrics, moderation, admission, at_hand, retry_ids, table })
     }
 
     /// Calls `access` with the table, under the lock. `access` must neither drop nor wake anything that may run other

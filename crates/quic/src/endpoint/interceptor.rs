@@ -84,7 +84,7 @@ impl PacketInterceptor {
         }
         let to_issued_id = self.ids.contains_own_id(header.destination);
         self.state.at_hand.set_to_issued_id(to_issued_id);
-        self.state.with_table(|table| table.retry_ids.record_addressed(header.destination));
+        self.state.retry_ids.lock().record_addressed(header.destination);
         admits_datagram_size(datagram.len(), to_issued_id)
     }
 

@@ -8,6 +8,7 @@ use super::{
     generations::Generations,
     id_layout::{ISSUER_LEN, IdLayout, UNROUTABLE, UNROUTABLE_LEN, mask_issuer},
     id_scheme::IdScheme,
+    retry_ids::SharedRetryIds,
 };
 use crate::metrics::QuicMetrics;
 use litequic_base::half_sip_hash::SipHashKey;
@@ -73,19 +74,25 @@ pub struct ConnectionIdFormat {
     /// Number of the last ID, whose lowest bytes are in the ID, as many as fit.
     counter: u128,
     metrics: Arc<QuicMetrics>,
+    retry_ids: SharedRetryIds,
 }
 
 impl ConnectionIdFormat {
     /// IDs of the only worker of a process that shares its port with no other.
     pub fn for_only_worker(scheme: Arc<IdScheme>) -> Self {
         let own = OwnIds::new(&scheme, 0, Arc::default(), WorkerIndex(0), 1);
-        Self::new(own, scheme, Arc::default())
+        Self::new(own, scheme, Arc::default(), Arc::default())
     }
 
-    /// Issues IDs by `scheme` for the worker of `own`; `metrics` counts them.
-    pub(crate) fn new(own: OwnIds, scheme: Arc<IdScheme>, metrics: Arc<QuicMetrics>) -> Self {
+    /// Issues IDs by `scheme` for the worker of `own`; `metrics` counts them, and `retry_ids` has the last one.
+    pub(crate) fn new(
+        own: OwnIds,
+        scheme: Arc<IdScheme>,
+        metrics: Arc<QuicMetrics>,
+        retry_ids: SharedRetryIds,
+    ) -> Self {
         // A restarted process has the generation of the one before, and must not repeat its IDs.
-        Self { own, scheme, counter: rand::random(), metrics }
+        Self { own, scheme, counter: rand::random(), metrics, retry_ids }
     }
 
     fn issue_id(&mut self) -> Vec<u8> {
@@ -112,6 +119,7 @@ impl Generator for ConnectionIdFormat {
         let id = self.issue_id();
         let id = LocalId::try_from_bytes(&id).expect("16 to 20 bytes are a connection ID");
         self.metrics.connection_ids_issued.increment();
+        self.retry_ids.lock().issued = Some(id);
         id
     }
 
@@ -163,7 +171,7 @@ mod tests {
     fn of_worker(scheme: &Arc<IdScheme>, worker: u8) -> ConnectionIdFormat {
         let others = Arc::new(Generations::from_numbers([GENERATION - 2, GENERATION + 1]));
         let own = OwnIds::new(scheme, GENERATION, others, WorkerIndex(worker), 4);
-        ConnectionIdFormat::new(own, Arc::clone(scheme), Arc::default())
+        ConnectionIdFormat::new(own, Arc::clone(scheme), Arc::default(), Arc::default())
     }
 
     fn format(worker: u8) -> ConnectionIdFormat {

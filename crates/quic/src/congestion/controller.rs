@@ -202,7 +202,7 @@ impl Controller {
         cubic.restore_state(before);
         self.reordering.on_undone(since);
         (self.published.slow_start, self.buffer) = (slow_start, buffer);
-        self.feedback.count_undone();
+        self.feedback.metrics.reductions_undone.increment();
     }
 
     /// CUBIC's state at present, which undoing a reduction for a packet that was declared lost at `declared_lost`
@@ -409,7 +409,7 @@ impl CongestionController for Controller {
                 match self.reordering.on_declared_lost(packet) {
                     None if !persistent => {
                         cubic.on_loss_awaited(lost_bytes);
-                        self.feedback.count_awaited();
+                        self.feedback.metrics.reductions_awaited.increment();
                     }
                     lost => self.on_lost(lost_bytes, lost.unwrap_or(packet), persistent, timestamp, publisher),
                 }

@@ -164,7 +164,7 @@ impl SendQueue {
 
     /// s2n-quic has put the bytes of a stream at `range` into a packet. `last` is the stream of the previous frame;
     /// `find` finds another open stream.
-    fn record_stream_sent(
+    pub(crate) fn record_stream_sent(
         &self,
         last: &mut Option<(u64, Arc<StreamSendState>)>,
         id: u64,
@@ -306,19 +306,7 @@ impl SendQueue {
 pub(crate) struct SentStreams {
     pub(crate) send_queue: Arc<SendQueue>,
     /// Stream of the last STREAM frame.
-    pub(super) last: Option<(u64, Arc<StreamSendState>)>,
-}
-
-impl SentStreams {
-    /// s2n-quic has put the bytes of the stream `id` at `range` into a packet. `find` finds an open stream.
-    pub(crate) fn on_stream_sent(
-        &mut self,
-        id: u64,
-        range: Range<u64>,
-        find: impl FnOnce() -> Option<Arc<StreamSendState>>,
-    ) {
-        self.send_queue.record_stream_sent(&mut self.last, id, range, find);
-    }
+    pub(crate) last: Option<(u64, Arc<StreamSendState>)>,
 }
 
 fn to_microseconds(duration: Duration) -> u64 {

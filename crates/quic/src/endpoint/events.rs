@@ -13,7 +13,7 @@ use super::{
 use crate::{
     congestion::{PathFeedbacks, current_rtt},
     connection::{AckFrequencyState, ConnectionState, SentStreams, ValidatedAddresses, datagram_client},
-    qlog::{LogOrder, LoggedPacket, recovery_metrics},
+    qlog::{LogOrder, recovery_metrics},
 };
 use litequic_config::AckFrequency;
 use litequic_resources::receive::WindowGrant;
@@ -30,7 +30,11 @@ use s2n_quic::{
         },
     },
 };
-use s2n_quic_core::{packet::number::PacketNumberSpace, path::Tuple};
+use s2n_quic_core::{
+    packet::number::{PacketNumber, PacketNumberSpace},
+    path::Tuple,
+    varint::VarInt,
+};
 use std::{net::SocketAddr, sync::Arc};
 
 /// Subscribes to the events of one endpoint.
@@ -131,14 +135,14 @@ fn path_tuple(path: &Path<'_>) -> Tuple {
 }
 
 /// Packet number and space of a header, for a log; `None` for a packet without a number.
-fn logged_event_packet(header: &PacketHeader) -> Option<LoggedPacket> {
+fn logged_event_packet(header: &PacketHeader) -> Option<PacketNumber> {
     let (space, number) = match *header {
         PacketHeader::Initial { number, .. } => (PacketNumberSpace::Initial, number),
         PacketHeader::Handshake { number, .. } => (PacketNumberSpace::Handshake, number),
         PacketHeader::OneRtt { number, .. } => (PacketNumberSpace::ApplicationData, number),
         _ => return None,
     };
-    Some(LoggedPacket { space, number })
+    Some(space.new_packet_number(VarInt::new(number).ok()?))
 }
 
 impl Drop for ConnectionContext {
@@ -301,7 +305,8 @@ impl Subscriber for EventSubscriber {
             let find = |table: &mut EndpointTable| {
                 table.connections.connection_mut(*connection)?.credit.open.get(&id).cloned()
             };
-            sent.on_stream_sent(id, offset..offset.saturating_add(len.into()), || state.with_table(find));
+            let range = offset..offset.saturating_add(len.into());
+            sent.send_queue.record_stream_sent(&mut sent.last, id, range, || state.with_table(find));
         }
         let PacketHeader::OneRtt { number, .. } = event.packet_header else { return };
         if number >= context.next_packet_number {

@@ -8,7 +8,11 @@ use super::{
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use s2n_quic::provider::event::events::RecoveryMetrics;
-use s2n_quic_core::{connection::Error, endpoint::Location, packet::number::PacketNumberSpace};
+use s2n_quic_core::{
+    connection::Error,
+    endpoint::Location,
+    packet::number::{PacketNumber, PacketNumberSpace},
+};
 use serde_json::{Map, Value as Json, json};
 use std::{
     net::{IpAddr, SocketAddr},
@@ -46,13 +50,6 @@ struct LogState {
     bursts: (u64, u64),
     /// Unit of delays in the client's ACK frames.
     ack_delay_exponent: Option<u8>,
-}
-
-/// Packet number and space of a logged packet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct LoggedPacket {
-    pub(crate) space: PacketNumberSpace,
-    pub(crate) number: u64,
 }
 
 impl ConnectionLog {
@@ -115,11 +112,11 @@ impl ConnectionLog {
     }
 
     /// Logs a received packet with its unchanged `payload`; `batch` is the receive batch, 0 without batches.
-    pub(crate) fn log_received(&self, packet: LoggedPacket, payload: &[u8], batch: u64) {
+    pub(crate) fn log_received(&self, packet: PacketNumber, payload: &[u8], batch: u64) {
         if batch > 0 && std::mem::replace(&mut self.state.lock().batch, batch) != batch {
             self.write_event("litequic:receive_batch", &json!({ "batch": batch }));
         }
-        let exponent = match packet.space {
+        let exponent = match packet.space() {
             PacketNumberSpace::ApplicationData => {
                 self.state.lock().ack_delay_exponent.unwrap_or(OWN_ACK_DELAY_EXPONENT)
             }
@@ -131,43 +128,43 @@ impl ConnectionLog {
 
     /// Logs a packet that leaves with `payload`, before which `bursts` bursts of the pacer have begun. The pacer begins
     /// one with the packet that leaves first, once it has left.
-    pub(crate) fn log_packet_sent(&self, packet: LoggedPacket, payload: &[u8], bursts: u64) {
-        if packet.space == PacketNumberSpace::ApplicationData {
-            let (before, first) = std::mem::replace(&mut self.state.lock().bursts, (bursts, packet.number));
+    pub(crate) fn log_packet_sent(&self, packet: PacketNumber, payload: &[u8], bursts: u64) {
+        if packet.space() == PacketNumberSpace::ApplicationData {
+            let (before, first) = std::mem::replace(&mut self.state.lock().bursts, (bursts, packet.as_u64()));
             if bursts != before {
                 self.write_event("litequic:pacing_train", &json!({ "train": bursts, "first_packet": first }));
             }
         }
         if let Some(mut requested) = self.write_packet("quic:packet_sent", packet, payload, OWN_ACK_DELAY_EXPONENT) {
-            frames::set_member(&mut requested, "packet_number", packet.number);
+            frames::set_member(&mut requested, "packet_number", packet.as_u64());
             self.write_event("litequic:ack_frequency_requested", &requested);
         }
     }
 
     /// Writes a packet with its frames, and returns the values of its ACK_FREQUENCY frame, if any.
-    fn write_packet(&self, event: &str, packet: LoggedPacket, payload: &[u8], exponent: u8) -> Option<Json> {
+    fn write_packet(&self, event: &str, packet: PacketNumber, payload: &[u8], exponent: u8) -> Option<Json> {
         let (frames, ack_frequency) = frames::frames_json(payload, exponent);
         let raw = json!({ "payload_length": payload.len() });
-        self.write_event(event, &json!({ "header": packet.header_json(), "frames": frames, "raw": raw }));
+        self.write_event(event, &json!({ "header": header_json(packet), "frames": frames, "raw": raw }));
         ack_frequency
     }
 
     /// Logs that the ACK frame of a received packet had no new numbers and was replaced by PADDING.
-    pub(crate) fn log_ack_merged(&self, packet: LoggedPacket) {
-        self.write_event("litequic:ack_merged", &json!({ "packet_number": packet.number }));
+    pub(crate) fn log_ack_merged(&self, packet: PacketNumber) {
+        self.write_event("litequic:ack_merged", &json!({ "packet_number": packet.as_u64() }));
     }
 
     /// Logs that a received packet belongs to a flood and was replaced by PADDING.
-    pub(crate) fn log_dropped(&self, packet: LoggedPacket, bytes: usize) {
+    pub(crate) fn log_dropped(&self, packet: PacketNumber, bytes: usize) {
         let data = json!({
-            "header": packet.header_json(), "raw": { "payload_length": bytes }, "trigger": "rejected",
+            "header": header_json(packet), "raw": { "payload_length": bytes }, "trigger": "rejected",
             "details": { "limit": "max_control_frames" },
         });
         self.write_event("quic:packet_dropped", &data);
     }
 
-    pub(crate) fn log_lost(&self, packet: LoggedPacket, is_mtu_probe: bool) {
-        let mut data = json!({ "header": packet.header_json() });
+    pub(crate) fn log_lost(&self, packet: PacketNumber, is_mtu_probe: bool) {
+        let mut data = json!({ "header": header_json(packet) });
         if is_mtu_probe {
             frames::set_member(&mut data, "is_mtu_probe_packet", true);
         }
@@ -260,15 +257,13 @@ pub(crate) fn recovery_metrics(event: &RecoveryMetrics<'_>) -> Map<String, Json>
     members.map(|(name, value)| (name.to_owned(), value)).into_iter().collect()
 }
 
-impl LoggedPacket {
-    fn header_json(self) -> Json {
-        let kind = match self.space {
-            PacketNumberSpace::Initial => "initial",
-            PacketNumberSpace::Handshake => "handshake",
-            PacketNumberSpace::ApplicationData => "1RTT",
-        };
-        json!({ "packet_type": kind, "packet_number": self.number })
-    }
+fn header_json(packet: PacketNumber) -> Json {
+    let kind = match packet.space() {
+        PacketNumberSpace::Initial => "initial",
+        PacketNumberSpace::Handshake => "handshake",
+        PacketNumberSpace::ApplicationData => "1RTT",
+    };
+    json!({ "packet_type": kind, "packet_number": packet.as_u64() })
 }
 
 fn endpoint_json(address: SocketAddr) -> Json {
@@ -282,6 +277,7 @@ fn endpoint_json(address: SocketAddr) -> Json {
 mod tests {
     use super::*;
     use crate::qlog::log_order::LogEnd;
+    use s2n_quic_core::varint::VarInt;
 
     fn events(order: &LogOrder) -> Vec<Json> {
         read(order.take_lines())
@@ -297,7 +293,7 @@ mod tests {
     fn events_that_were_left_out_are_counted_once_there_is_room() {
         let order = Arc::new(LogOrder::for_network("192.0.2.1".parse().unwrap(), 1, 1));
         let log = ConnectionLog::open_log(&order, 0).unwrap();
-        let packet = |number| LoggedPacket { space: PacketNumberSpace::ApplicationData, number };
+        let packet = |number| PacketNumberSpace::ApplicationData.new_packet_number(VarInt::from_u32(number));
         let payload = [0x08, 0, 1, 2, 3];
         for number in 0..10_000 {
             log.log_received(packet(number), &payload, 0);

@@ -12,10 +12,7 @@ use crate::{
     congestion::BottleneckBuffer,
     io::{AckCounts, Moderation},
     metrics::QuicMetrics,
-    wire::{
-        frame::{AckRanges, NumberRange},
-        placeholder,
-    },
+    wire::{frame::AckRanges, placeholder},
 };
 use litequic_config::AckFrequency;
 use litequic_telemetry::Gauge;
@@ -168,9 +165,8 @@ impl AckFrequencyState {
         ranges: Option<&AckRanges<'_>>,
     ) {
         if let (Some(awaited), Some(ranges)) = (self.delivery.awaited_packet(), ranges) {
-            let holds = |range: NumberRange| (range.low..=range.high).contains(&awaited);
             // s2n-quic closes the connection for an invalid frame.
-            if ranges.clone().any(|range| range.is_ok_and(holds)) {
+            if ranges.clone().any(|range| range.is_ok_and(|range| range.contains(awaited))) {
                 self.delivery.on_frame_acknowledged();
                 // Earlier acknowledgements do not count: they came at the old threshold.
                 self.epochs.restart_epoch();

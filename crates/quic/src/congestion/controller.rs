@@ -128,11 +128,6 @@ impl Controller {
         }
     }
 
-    /// Bytes of the window that are not in flight.
-    fn free_window(&self) -> u32 {
-        self.congestion_window().saturating_sub(self.bytes_in_flight())
-    }
-
     /// `packet` is lost, and no reduction of CUBIC's window waits for it. `lost_bytes` of it count as in flight.
     fn on_lost<Pub: Publisher>(
         &mut self,
@@ -240,7 +235,9 @@ impl CongestionController for Controller {
 
     fn is_congestion_limited(&self) -> bool {
         let limited = match &self.algorithm {
-            Algorithm::Cubic(_) => self.free_window() < self.max_datagram.into(),
+            Algorithm::Cubic(cubic) => {
+                self.congestion_window().saturating_sub(cubic.in_flight) < self.max_datagram.into()
+            }
             Algorithm::Bbr(bbr) => bbr.inner.is_congestion_limited(),
         };
         limited || self.pacer.is_burst_over(self.bytes_in_flight(), self.max_datagram.into())

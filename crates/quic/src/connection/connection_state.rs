@@ -60,7 +60,7 @@ impl ConnectionState {
         let ack_frequency = self.ack_frequency.as_mut()?;
         ack_frequency.slow_start = self.feedback.as_ref().is_some_and(|feedback| feedback.is_slow_start());
         let outcome = change(ack_frequency);
-        self.send_queue.set_wants_ack_frequency(ack_frequency.wanted);
+        self.send_queue.set_wants_ack_frequency(ack_frequency.wants_frame());
         Some(outcome)
     }
 

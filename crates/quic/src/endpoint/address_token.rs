@@ -100,7 +100,7 @@ impl TokenFormat for AddressTokenFormat {
         let valid = self.signer.verify_token(&client, token, time.now);
         let valid = valid.or_else(|| self.signer.verify_token(&client, token, time.before_jump?));
         let Some(valid) = valid else {
-            self.state.admission.count_refused_token();
+            self.state.metrics.retry_tokens_refused.increment();
             return None;
         };
         // s2n-quic's limiter passes every client with a token: a flood with real addresses must stop here. This hook
@@ -108,7 +108,7 @@ impl TokenFormat for AddressTokenFormat {
         (self.state.admission.decide_attempt(client_ip(&context.remote_address), true) == Outcome::allow())
             .then_some(())?;
         if !self.used.mark_used(valid.tag, time.running) {
-            self.state.admission.count_refused_token();
+            self.state.metrics.retry_tokens_refused.increment();
             return None;
         }
         InitialId::try_from_bytes(valid.original_id)

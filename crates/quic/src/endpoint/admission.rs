@@ -185,11 +185,6 @@ impl Admission {
         self.sources.take_slots(limit_network(&self.config.load(), client))
     }
 
-    /// Counts an attempt with an invalid token.
-    pub(super) fn count_refused_token(&self) {
-        self.metrics.retry_tokens_refused.increment();
-    }
-
     fn decide_attempt_at(&self, client: IpAddr, validated: bool, now: Instant) -> Outcome {
         let metrics = &self.metrics;
         let config = self.config.load();

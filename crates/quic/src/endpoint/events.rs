@@ -256,7 +256,7 @@ impl Subscriber for EventSubscriber {
         }
         context.slot.on_handshake_done();
         context.change_ack_frequency(AckFrequencyState::begin_requests);
-        context.rtt_sampling.begin_sampling();
+        context.rtt_sampling.handshake_done = true;
     }
 
     /// Called once a packet was decrypted that arrived from another address of the client.

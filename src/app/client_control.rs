@@ -189,9 +189,11 @@ impl WorkerClientControl {
     /// Translates the operator's `order` into one for workers.
     async fn build_log_order(&self, order: QlogOrder) -> Result<Result<LogOrder, String>, String> {
         let workers = self.workers.len();
-        let log_order = match order.client {
+        let mut log_order = match order.client {
             Selector::Address(address) => LogOrder::for_address(address, workers),
-            Selector::Network(network) => LogOrder::for_network(network, order.connections, workers),
+            Selector::Network(network) => {
+                LogOrder::for_network(network, if order.next { 1 } else { order.connections }, workers)
+            }
             Selector::Connection(_) => {
                 let selection = Selection { client: Some(order.client), protocol: None };
                 let lists = self.list_connections(ListQuery { selection, limit: 1, ..ListQuery::default() }).await?;
@@ -201,8 +203,8 @@ impl WorkerClientControl {
                 }
             }
         };
-        let log_order = if order.next { log_order.for_next() } else { log_order };
-        Ok(Ok(if order.anonymous { log_order.without_addresses() } else { log_order }))
+        (log_order.next, log_order.anonymous) = (order.next, order.anonymous);
+        Ok(Ok(log_order))
     }
 
     /// Reason for which no connection of `order` is logged.
@@ -310,7 +312,8 @@ mod tests {
     /// Missing lines are missing at the end, where the log gives the reason.
     #[tokio::test]
     async fn a_log_ends_before_64_mib_without_a_gap() {
-        let order = LogOrder::for_address(([192, 0, 2, 1], 7).into(), 1).for_next();
+        let mut order = LogOrder::for_address(([192, 0, 2, 1], 7).into(), 1);
+        order.next = true;
         let (sender, mut lines) = mpsc::channel::<Bytes>(MAX_QUEUED_PIECES);
         let mut next = 0_u64;
         let write = async {
@@ -348,7 +351,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_blocked_reader_gets_one_piece_and_workers_hold_the_rest() {
-        let order = LogOrder::for_address(([192, 0, 2, 1], 7).into(), 1).for_next();
+        let mut order = LogOrder::for_address(([192, 0, 2, 1], 7).into(), 1);
+        order.next = true;
         let (sender, mut lines) = mpsc::channel(MAX_QUEUED_PIECES);
         let line = [b'x'; 1 << 10];
         let mut held = 0;

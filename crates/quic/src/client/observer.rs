@@ -64,7 +64,7 @@ impl Subscriber for Observer {
 
     fn on_key_update(&mut self, _: &mut (), _: &ConnectionMeta, event: &events::KeyUpdate) {
         if matches!(event.key_type, events::KeyType::OneRtt { .. }) {
-            self.seen.lock().cipher_suite = Some(cipher_suite_name(&event.cipher_suite));
+            self.seen.lock().cipher_suite = Some(event.cipher_suite.as_str());
         }
     }
 
@@ -116,14 +116,5 @@ impl<E: Endpoint> Endpoint for ObservedTls<E> {
 
     fn max_tag_length(&self) -> usize {
         self.tls.max_tag_length()
-    }
-}
-
-const fn cipher_suite_name(suite: &events::CipherSuite) -> &'static str {
-    match suite {
-        events::CipherSuite::TLS_AES_128_GCM_SHA256 { .. } => "TLS_AES_128_GCM_SHA256",
-        events::CipherSuite::TLS_AES_256_GCM_SHA384 { .. } => "TLS_AES_256_GCM_SHA384",
-        events::CipherSuite::TLS_CHACHA20_POLY1305_SHA256 { .. } => "TLS_CHACHA20_POLY1305_SHA256",
-        _ => "an unknown cipher suite",
     }
 }

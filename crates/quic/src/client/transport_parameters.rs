@@ -1,7 +1,7 @@
 //! Reads transport parameters (RFC 9000 §18.2) of both ends of a client's connection, and formats them for people.
 //! Pure.
 
-use crate::wire::parameters::{self, INTEGER_PARAMETERS, MIGRATION_DISABLED};
+use crate::wire::parameters::{self, INTEGER_PARAMETERS, MIGRATION_DISABLED_ID};
 use s2n_quic::provider::event::events;
 
 /// The transport parameters that one end sent; `None` is an unknown value.
@@ -15,7 +15,7 @@ impl TransportParameters {
         while let Some((id, value)) = parameters::next_parameter(&mut encoded) {
             let place = INTEGER_PARAMETERS.iter().position(|(known, ..)| *known == id);
             let number = match id {
-                MIGRATION_DISABLED => Some(1),
+                MIGRATION_DISABLED_ID => Some(1),
                 _ => parameters::parse_integer(value),
             };
             if let (Some(slot), Some(number)) = (place.and_then(|place| found.0.get_mut(place)), number) {

@@ -5,7 +5,7 @@
 
 use super::rtt::current_rtt;
 use s2n_quic::provider::congestion_controller::{
-    CongestionController, Endpoint as _, PathInfo, Publisher, RandomGenerator, RttEstimator, Timestamp, bbr,
+    CongestionController, Endpoint as _, PathInfo, Publisher, RttEstimator, Timestamp, bbr,
 };
 use s2n_quic_core::{
     inet::SocketAddress,
@@ -23,7 +23,7 @@ const PAUSE_ROUND_TRIPS: u32 = 4;
 /// s2n-quic's BBR, with restarts after pauses and persistent congestion.
 #[derive(Debug, Clone)]
 pub(super) struct Bbr {
-    inner: BbrCongestionController,
+    pub(super) inner: BbrCongestionController,
     /// Number of restarts, which wraps. Packets in flight have at most two different numbers: a packet that is lost
     /// under a later number was sent after all packets of earlier ones.
     restarts: u8,
@@ -31,7 +31,7 @@ pub(super) struct Bbr {
     last_ack_at: Option<Timestamp>,
     /// Silence that counts as a pause, computed with the last acknowledgement.
     pause_threshold: Duration,
-    max_datagram: u16,
+    pub(super) max_datagram: u16,
 }
 
 /// State of a packet in flight: s2n-quic's, and the number of restarts at its sending.
@@ -70,31 +70,12 @@ impl Bbr {
     }
 
     /// Bounds `bytes` by the known bytes in flight.
-    fn bound_in_flight(&self, bytes: usize) -> usize {
+    pub(super) fn bound_in_flight(&self, bytes: usize) -> usize {
         bytes.min(self.inner.bytes_in_flight() as usize)
     }
-}
 
-impl CongestionController for Bbr {
-    type PacketInfo = BbrPacketInfo;
-
-    fn congestion_window(&self) -> u32 {
-        self.inner.congestion_window()
-    }
-
-    fn bytes_in_flight(&self) -> u32 {
-        self.inner.bytes_in_flight()
-    }
-
-    fn is_congestion_limited(&self) -> bool {
-        self.inner.is_congestion_limited()
-    }
-
-    fn requires_fast_retransmission(&self) -> bool {
-        self.inner.requires_fast_retransmission()
-    }
-
-    fn on_packet_sent<Pub: Publisher>(
+    /// A packet of `sent_bytes` leaves. Returns its state.
+    pub(super) fn on_packet_sent<Pub: Publisher>(
         &mut self,
         time_sent: Timestamp,
         sent_bytes: usize,
@@ -109,81 +90,42 @@ impl CongestionController for Bbr {
         BbrPacketInfo { info, restarts: self.restarts }
     }
 
-    fn on_rtt_update<Pub: Publisher>(
+    /// `acked_bytes` bytes were acknowledged, whose newest packet is `newest`. Returns the bytes and the packet's state
+    /// for s2n-quic's BBR, unless the packet was sent before the last restart.
+    pub(super) fn admit_ack(
         &mut self,
-        time_sent: Timestamp,
+        acked_bytes: usize,
+        newest: BbrPacketInfo,
+        rtt_estimator: &RttEstimator,
         now: Timestamp,
-        rtt_estimator: &RttEstimator,
-        publisher: &mut Pub,
-    ) {
-        self.inner.on_rtt_update(time_sent, now, rtt_estimator, publisher);
-    }
-
-    fn on_ack<Pub: Publisher>(
-        &mut self,
-        newest_acked_time_sent: Timestamp,
-        bytes_acknowledged: usize,
-        newest_acked_packet_info: BbrPacketInfo,
-        rtt_estimator: &RttEstimator,
-        random_generator: &mut dyn RandomGenerator,
-        ack_receive_time: Timestamp,
-        publisher: &mut Pub,
-    ) {
-        let (sent, now) = (newest_acked_time_sent, ack_receive_time);
-        if self
-            .last_ack_at
-            .replace(now)
-            .is_some_and(|last_ack_at| now.saturating_duration_since(last_ack_at) > self.pause_threshold)
-        {
+    ) -> Option<(usize, bandwidth::PacketInfo)> {
+        let last_ack_at = self.last_ack_at.replace(now);
+        if last_ack_at.is_some_and(|last| now.saturating_duration_since(last) > self.pause_threshold) {
             self.restart_model();
         }
         self.pause_threshold =
             MIN_PAUSE.max(current_rtt(rtt_estimator.smoothed_rtt(), rtt_estimator.latest_rtt()) * PAUSE_ROUND_TRIPS);
-        let BbrPacketInfo { info, restarts } = newest_acked_packet_info;
-        if restarts == self.restarts {
-            // Some of the bytes may have been sent before the last restart.
-            let bytes = self.bound_in_flight(bytes_acknowledged);
-            self.inner.on_ack(sent, bytes, info, rtt_estimator, random_generator, now, publisher);
-        }
+        // Some of the bytes may have been sent before the last restart.
+        (newest.restarts == self.restarts).then(|| (self.bound_in_flight(acked_bytes), newest.info))
     }
 
-    fn on_packet_lost<Pub: Publisher>(
+    /// A packet of `lost_bytes` is lost. Returns the bytes and the packet's state for s2n-quic's BBR, unless the packet
+    /// was sent before the last restart, or is the reason for one.
+    pub(super) fn admit_loss(
         &mut self,
         lost_bytes: u32,
-        packet_info: BbrPacketInfo,
+        packet: BbrPacketInfo,
         persistent_congestion: bool,
-        new_loss_burst: bool,
-        random_generator: &mut dyn RandomGenerator,
-        timestamp: Timestamp,
-        publisher: &mut Pub,
-    ) {
-        let BbrPacketInfo { info, restarts } = packet_info;
+    ) -> Option<(u32, bandwidth::PacketInfo)> {
         let bytes = lost_bytes.min(self.inner.bytes_in_flight());
-        if restarts != self.restarts || bytes == 0 {
-            return;
+        if packet.restarts != self.restarts || bytes == 0 {
+            return None;
         }
         if persistent_congestion {
             self.restart_model();
-        } else {
-            self.inner.on_packet_lost(bytes, info, false, new_loss_burst, random_generator, timestamp, publisher);
+            return None;
         }
-    }
-
-    fn on_explicit_congestion<Pub: Publisher>(&mut self, ce_count: u64, event_time: Timestamp, publisher: &mut Pub) {
-        self.inner.on_explicit_congestion(ce_count, event_time, publisher);
-    }
-
-    fn on_mtu_update<Pub: Publisher>(&mut self, max_data_size: u16, publisher: &mut Pub) {
-        self.max_datagram = max_data_size;
-        self.inner.on_mtu_update(max_data_size, publisher);
-    }
-
-    fn on_packet_discarded<Pub: Publisher>(&mut self, bytes_sent: usize, publisher: &mut Pub) {
-        self.inner.on_packet_discarded(self.bound_in_flight(bytes_sent), publisher);
-    }
-
-    fn earliest_departure_time(&self) -> Option<Timestamp> {
-        self.inner.earliest_departure_time()
+        Some((bytes, packet.info))
     }
 }
 
@@ -224,26 +166,29 @@ mod tests {
             let Self { bbr, rtt, now } = self;
             let &(sent, newest) = packets.last().unwrap();
             rtt.update_rtt(Duration::ZERO, *now - sent, *now, true, PacketNumberSpace::ApplicationData);
-            bbr.on_rtt_update(sent, *now, rtt, &mut NoPublisher);
-            bbr.on_ack(sent, packets.len() * DATAGRAM, newest, rtt, &mut Zeros, *now, &mut NoPublisher);
+            bbr.inner.on_rtt_update(sent, *now, rtt, &mut NoPublisher);
+            if let Some((bytes, info)) = bbr.admit_ack(packets.len() * DATAGRAM, newest, rtt, *now) {
+                bbr.inner.on_ack(sent, bytes, info, rtt, &mut Zeros, *now, &mut NoPublisher);
+            }
         }
 
         fn lose(&mut self, packets: &[(Timestamp, BbrPacketInfo)], persistent: bool) {
             for (_, info) in packets {
-                let (bytes, now) = (1_200, self.now);
-                self.bbr.on_packet_lost(bytes, *info, persistent, true, &mut Zeros, now, &mut NoPublisher);
+                if let Some((bytes, info)) = self.bbr.admit_loss(1_200, *info, persistent) {
+                    self.bbr.inner.on_packet_lost(bytes, info, false, true, &mut Zeros, self.now, &mut NoPublisher);
+                }
             }
         }
 
         /// Sends a window of packets, and acknowledges two at a time.
         fn round(&mut self) {
-            let packets = self.send(self.bbr.congestion_window() as usize / DATAGRAM);
+            let packets = self.send(self.bbr.inner.congestion_window() as usize / DATAGRAM);
             self.now += DELAY;
             packets.chunks(2).for_each(|two| self.acknowledge(two));
         }
 
         fn window(&self) -> usize {
-            self.bbr.congestion_window() as usize / DATAGRAM
+            self.bbr.inner.congestion_window() as usize / DATAGRAM
         }
     }
 
@@ -261,14 +206,14 @@ mod tests {
             } else {
                 path.acknowledge(&packets[..10]);
             }
-            assert_eq!((path.bbr.bytes_in_flight(), path.window()), (0, 4), "{persistent}");
+            assert_eq!((path.bbr.inner.bytes_in_flight(), path.window()), (0, 4), "{persistent}");
             let probes = path.send(4);
             path.acknowledge(&packets[10..20]);
             path.lose(&packets[20..38], true);
-            assert_eq!((path.bbr.bytes_in_flight() as usize, path.window()), (4 * DATAGRAM, 4), "{persistent}");
+            assert_eq!((path.bbr.inner.bytes_in_flight() as usize, path.window()), (4 * DATAGRAM, 4), "{persistent}");
             path.now += DELAY;
             path.acknowledge(&[&packets[38..], &probes[..]].concat());
-            assert_eq!(path.bbr.bytes_in_flight(), 0);
+            assert_eq!(path.bbr.inner.bytes_in_flight(), 0);
             let mut rounds = 0;
             while path.window() < before {
                 path.round();

@@ -1,7 +1,7 @@
 //! Controls congestion on one path, by CUBIC or s2n-quic's BBR, with litequic's pacing.
 
 use super::{
-    bbr::{self, Bbr},
+    bbr::{Bbr, BbrPacketInfo},
     bottleneck_buffer::BottleneckBuffer,
     cubic::Cubic,
     feedback::PathFeedback,
@@ -61,18 +61,11 @@ pub(crate) struct Controller {
     /// Resumptions of slow start that are left.
     slow_start_resumptions: u8,
     /// Last reduction of CUBIC's window, while undoing it is possible.
-    reduction: Option<Box<UndoableReduction<SavedState>>>,
+    reduction: Option<Box<UndoableReduction>>,
     /// Packets declared lost that may arrive, and the wait of a reduction for them.
     reordering: ReorderingWindow,
     moderation: Moderation,
     feedback: Arc<PathFeedback>,
-}
-
-/// State that a reduction of CUBIC's window changes.
-#[derive(Debug, Clone)]
-struct SavedState {
-    cubic: Cubic,
-    buffer: BottleneckBuffer,
 }
 
 #[derive(Debug, Clone)]
@@ -86,7 +79,7 @@ enum Algorithm {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum PacketInfo {
     Cubic { sent: Timestamp },
-    Bbr(bbr::BbrPacketInfo),
+    Bbr(BbrPacketInfo),
 }
 
 impl Controller {
@@ -135,11 +128,6 @@ impl Controller {
         }
     }
 
-    /// Bytes of the window that are not in flight.
-    fn free_window(&self) -> u32 {
-        self.congestion_window().saturating_sub(self.bytes_in_flight())
-    }
-
     /// `packet` is lost, and no reduction of CUBIC's window waits for it. `lost_bytes` of it count as in flight.
     fn on_lost<Pub: Publisher>(
         &mut self,
@@ -149,17 +137,17 @@ impl Controller {
         now: Timestamp,
         publisher: &mut Pub,
     ) {
-        let before = self.save_state();
+        let before = self.save_state(packet.declared_lost);
         let Algorithm::Cubic(cubic) = &mut self.algorithm else { return };
         let reduced = cubic.on_packet_lost(lost_bytes, packet.sent, persistent, now);
         self.published.publish_cubic(cubic, SlowStartExitCause::PacketLoss, publisher);
         if reduced {
             self.near.on_loss();
             self.reordering.on_reduced();
-            let (earlier, rtt) = (self.reduction.take().map(|earlier| *earlier), self.round_trip);
-            let undo = |before| Box::new(UndoableReduction::from_reduction(earlier, before, packet.declared_lost, rtt));
+            let earlier = self.reduction.take();
             // Persistent congestion is never undone.
-            self.reduction = before.filter(|_| !persistent).map(undo);
+            self.reduction =
+                before.filter(|_| !persistent).map(|before| Box::new(before).join_earlier(earlier, self.round_trip));
             self.buffer.on_congestion();
         }
         self.pacer.limit_burst(self.buffer.burst_limit());
@@ -178,7 +166,7 @@ impl Controller {
         self.name_missing();
         let is_late = self.reordering.on_arrived(arrived, now, self.round_trip);
         let wait = self.reordering.wait(rtt.min_rtt(), rtt.smoothed_rtt());
-        let is_spurious = |reduction: &UndoableReduction<_>| {
+        let is_spurious = |reduction: &UndoableReduction| {
             let since = reduction.declared_lost;
             reduction.may_be_spurious(now, self.round_trip) && !self.reordering.is_overdue(since, wait, now)
         };
@@ -200,8 +188,7 @@ impl Controller {
     /// Undoes CUBIC's reduction, which was spurious. The window's growth since then is lost.
     fn undo_reduction(&mut self) {
         let (Some(undo), Algorithm::Cubic(cubic)) = (self.reduction.take(), &mut self.algorithm) else { return };
-        let since = undo.declared_lost;
-        let SavedState { cubic: before, buffer } = undo.saved;
+        let UndoableReduction { cubic: before, buffer, declared_lost: since } = *undo;
         let slow_start = before.is_slow_start();
         if before.window_bytes() <= cubic.window_bytes() || (slow_start && self.slow_start_resumptions == 0) {
             return;
@@ -210,15 +197,16 @@ impl Controller {
         cubic.restore_state(before);
         self.reordering.on_undone(since);
         (self.published.slow_start, self.buffer) = (slow_start, buffer);
-        self.feedback.count_undone();
+        self.feedback.metrics.reductions_undone.increment();
     }
 
-    /// CUBIC's state at present, which undoing a reduction restores.
+    /// CUBIC's state at present, which undoing a reduction for a packet that was declared lost at `declared_lost`
+    /// restores.
     #[cold]
     #[inline(never)]
-    fn save_state(&self) -> Option<SavedState> {
+    fn save_state(&self, declared_lost: Timestamp) -> Option<UndoableReduction> {
         let Algorithm::Cubic(cubic) = &self.algorithm else { return None };
-        Some(SavedState { cubic: cubic.clone(), buffer: self.buffer })
+        Some(UndoableReduction { cubic: cubic.clone(), buffer: self.buffer, declared_lost })
     }
 }
 
@@ -234,21 +222,23 @@ impl CongestionController for Controller {
             Algorithm::Cubic(cubic) => {
                 self.near.limit.map_or(cubic.window_bytes(), |limit| limit.min(cubic.window_bytes()))
             }
-            Algorithm::Bbr(inner) => inner.congestion_window(),
+            Algorithm::Bbr(bbr) => bbr.inner.congestion_window(),
         }
     }
 
     fn bytes_in_flight(&self) -> u32 {
         match &self.algorithm {
             Algorithm::Cubic(cubic) => cubic.in_flight,
-            Algorithm::Bbr(inner) => inner.bytes_in_flight(),
+            Algorithm::Bbr(bbr) => bbr.inner.bytes_in_flight(),
         }
     }
 
     fn is_congestion_limited(&self) -> bool {
         let limited = match &self.algorithm {
-            Algorithm::Cubic(_) => self.free_window() < self.max_datagram.into(),
-            Algorithm::Bbr(inner) => inner.is_congestion_limited(),
+            Algorithm::Cubic(cubic) => {
+                self.congestion_window().saturating_sub(cubic.in_flight) < self.max_datagram.into()
+            }
+            Algorithm::Bbr(bbr) => bbr.inner.is_congestion_limited(),
         };
         limited || self.pacer.is_burst_over(self.bytes_in_flight(), self.max_datagram.into())
     }
@@ -256,7 +246,7 @@ impl CongestionController for Controller {
     fn requires_fast_retransmission(&self) -> bool {
         match &self.algorithm {
             Algorithm::Cubic(cubic) => cubic.may_send_one(),
-            Algorithm::Bbr(inner) => inner.requires_fast_retransmission(),
+            Algorithm::Bbr(bbr) => bbr.inner.requires_fast_retransmission(),
         }
     }
 
@@ -290,9 +280,9 @@ impl CongestionController for Controller {
                 }
                 PacketInfo::Cubic { sent: time_sent }
             }
-            Algorithm::Bbr(inner) => {
+            Algorithm::Bbr(bbr) => {
                 let tap = &mut PublisherTap { published, publisher };
-                PacketInfo::Bbr(inner.on_packet_sent(time_sent, sent_bytes, app_limited, rtt_estimator, tap))
+                PacketInfo::Bbr(bbr.on_packet_sent(time_sent, sent_bytes, app_limited, rtt_estimator, tap))
             }
         };
         if bytes > 0 {
@@ -344,9 +334,9 @@ impl CongestionController for Controller {
                 cubic.on_rtt_update(time_sent, now, rtt_estimator.latest_rtt());
                 self.published.publish_cubic(cubic, SlowStartExitCause::Rtt, publisher);
             }
-            Algorithm::Bbr(inner) => {
+            Algorithm::Bbr(bbr) => {
                 let tap = &mut PublisherTap { published: &mut self.published, publisher };
-                inner.on_rtt_update(time_sent, now, rtt_estimator, tap);
+                bbr.inner.on_rtt_update(time_sent, now, rtt_estimator, tap);
             }
         }
         let rtt = current_rtt(rtt_estimator.smoothed_rtt(), rtt_estimator.latest_rtt());
@@ -386,9 +376,11 @@ impl CongestionController for Controller {
                 near.on_bytes_delivered(sent, now, bytes, rtt_estimator.min_rtt(), *max_datagram);
                 published.publish_cubic(cubic, SlowStartExitCause::Other, publisher);
             }
-            (Algorithm::Bbr(inner), PacketInfo::Bbr(info)) => {
+            (Algorithm::Bbr(bbr), PacketInfo::Bbr(info)) => {
                 let tap = &mut PublisherTap { published, publisher };
-                inner.on_ack(sent, bytes_acknowledged, info, rtt_estimator, random_generator, now, tap);
+                if let Some((bytes, info)) = bbr.admit_ack(bytes_acknowledged, info, rtt_estimator, now) {
+                    bbr.inner.on_ack(sent, bytes, info, rtt_estimator, random_generator, now, tap);
+                }
             }
             // A path keeps its controller.
             (Algorithm::Bbr(_), PacketInfo::Cubic { .. }) => {}
@@ -414,14 +406,16 @@ impl CongestionController for Controller {
                 match self.reordering.on_declared_lost(packet) {
                     None if !persistent => {
                         cubic.on_loss_awaited(lost_bytes);
-                        self.feedback.count_awaited();
+                        self.feedback.metrics.reductions_awaited.increment();
                     }
                     lost => self.on_lost(lost_bytes, lost.unwrap_or(packet), persistent, timestamp, publisher),
                 }
             }
-            (Algorithm::Bbr(inner), PacketInfo::Bbr(info)) => {
+            (Algorithm::Bbr(bbr), PacketInfo::Bbr(info)) => {
                 let tap = &mut PublisherTap { published: &mut self.published, publisher };
-                inner.on_packet_lost(lost_bytes, info, persistent, burst, random_generator, timestamp, tap);
+                if let Some((bytes, info)) = bbr.admit_loss(lost_bytes, info, persistent) {
+                    bbr.inner.on_packet_lost(bytes, info, false, burst, random_generator, timestamp, tap);
+                }
                 self.buffer.on_congestion();
                 self.pacer.limit_burst(self.buffer.burst_limit());
             }
@@ -436,9 +430,9 @@ impl CongestionController for Controller {
                 cubic.on_congestion(event_time);
                 self.published.publish_cubic(cubic, SlowStartExitCause::Ecn, publisher);
             }
-            Algorithm::Bbr(inner) => {
+            Algorithm::Bbr(bbr) => {
                 let tap = &mut PublisherTap { published: &mut self.published, publisher };
-                inner.on_explicit_congestion(ce_count, event_time, tap);
+                bbr.inner.on_explicit_congestion(ce_count, event_time, tap);
             }
         }
         // A router reported congestion (ECN): packets that arrive do not make the reduction spurious.
@@ -450,9 +444,10 @@ impl CongestionController for Controller {
         self.reduction = None;
         match &mut self.algorithm {
             Algorithm::Cubic(cubic) => cubic.on_mtu_update(max_data_size),
-            Algorithm::Bbr(inner) => {
+            Algorithm::Bbr(bbr) => {
                 let tap = &mut PublisherTap { published: &mut self.published, publisher };
-                inner.on_mtu_update(max_data_size, tap);
+                bbr.max_datagram = max_data_size;
+                bbr.inner.on_mtu_update(max_data_size, tap);
             }
         }
     }
@@ -460,9 +455,9 @@ impl CongestionController for Controller {
     fn on_packet_discarded<Pub: Publisher>(&mut self, bytes_sent: usize, publisher: &mut Pub) {
         match &mut self.algorithm {
             Algorithm::Cubic(cubic) => cubic.on_packet_discarded(u32::try_from(bytes_sent).unwrap_or(u32::MAX)),
-            Algorithm::Bbr(inner) => {
+            Algorithm::Bbr(bbr) => {
                 let tap = &mut PublisherTap { published: &mut self.published, publisher };
-                inner.on_packet_discarded(bytes_sent, tap);
+                bbr.inner.on_packet_discarded(bbr.bound_in_flight(bytes_sent), tap);
             }
         }
     }

@@ -29,7 +29,8 @@ pub(crate) struct PathFeedback {
     slow_start: RelaxedCell,
     /// Number of paced bursts so far.
     bursts: RelaxedCell,
-    metrics: Arc<QuicMetrics>,
+    /// Counts undone and awaited reductions.
+    pub(super) metrics: Arc<QuicMetrics>,
 }
 
 impl PathFeedback {
@@ -66,16 +67,6 @@ impl PathFeedback {
                 std::mem::take(&mut *self.arrived.lock())
             }
         }
-    }
-
-    /// Counts a packet declared lost for which the reduction of the window waits.
-    pub(super) fn count_awaited(&self) {
-        self.metrics.reductions_awaited.increment();
-    }
-
-    /// Counts a reduction of a window that was undone.
-    pub(super) fn count_undone(&self) {
-        self.metrics.reductions_undone.increment();
     }
 
     /// Records the start of a burst, in slow start or not.

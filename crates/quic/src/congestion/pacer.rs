@@ -9,14 +9,11 @@
 //! [`Pacer`] paces one path: the round trip decides the [`PacingMode`], and each event goes to the mechanisms that need
 //! it.
 
-mod burst_interval;
-mod sent_packet;
 mod shortened_bursts;
 mod timed_bursts;
 mod unpaced_burst;
 
 use s2n_quic_core::{recovery::bandwidth::Bandwidth, time::Timestamp};
-pub(super) use sent_packet::SentPacket;
 use shortened_bursts::ShortenedBursts;
 use std::time::Duration;
 use timed_bursts::TimedBursts;
@@ -25,6 +22,13 @@ use unpaced_burst::UnpacedBurst;
 /// Round-trip time below which nothing is paced: waking up by a timer takes longer than delivery. Equals s2n-quic's
 /// limit (`MINIMUM_PACING_RTT`).
 const MIN_PACED_RTT: Duration = Duration::from_millis(2);
+/// Time between two bursts. Shorter ones would leave together, as timers have steps of a millisecond.
+const BURST_INTERVAL: Duration = Duration::from_millis(1);
+/// Time by which a packet may leave early: s2n-quic's timers have steps of a millisecond.
+const GRANULARITY: Duration = Duration::from_millis(1);
+/// Packets from which on a burst waits to join others: fewer are released by an acknowledgement alone, and a timer
+/// would only wake the worker once more.
+const MIN_COALESCED_PACKETS: u32 = 4;
 
 /// Pacer of one path.
 #[derive(Debug, Clone, Default)]
@@ -92,6 +96,25 @@ impl Pacer {
     pub(super) fn is_burst_over(&self, in_flight: u32, max_datagram: u32) -> bool {
         matches!(self.mode, PacingMode::Unpaced) && self.unpaced.is_burst_spent(in_flight, max_datagram)
     }
+}
+
+/// A sent packet, with the state of the path and of timers at that time.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SentPacket {
+    pub(super) now: Timestamp,
+    /// Bytes of the packet.
+    pub(super) bytes: u32,
+    /// Bytes in flight before the packet.
+    pub(super) in_flight: u32,
+    pub(super) round_trip: Duration,
+    pub(super) max_datagram: u32,
+    /// Lateness at which a burst may leave without delaying the next ones: the lateness of timers.
+    pub(super) max_lateness: Duration,
+}
+
+/// Whether a burst of [`BURST_INTERVAL`] has fewer than [`MIN_COALESCED_PACKETS`].
+fn is_slow_rate(rate: Bandwidth, max_datagram: u32) -> bool {
+    rate * BURST_INTERVAL < u64::from(MIN_COALESCED_PACKETS * max_datagram)
 }
 
 #[cfg(test)]

@@ -60,8 +60,36 @@ impl ConnectionState {
         let ack_frequency = self.ack_frequency.as_mut()?;
         ack_frequency.slow_start = self.feedback.as_ref().is_some_and(|feedback| feedback.is_slow_start());
         let outcome = change(ack_frequency);
-        self.send_queue.set_wants_ack_frequency(ack_frequency.wanted);
+        self.send_queue.set_wants_ack_frequency(ack_frequency.wants_frame());
         Some(outcome)
+    }
+
+    /// Remembers a sent challenge. A challenge that probes a path does not replace that of the active path.
+    pub(crate) fn record_sent_challenge(&mut self, challenge: UnansweredChallenge) {
+        if !challenge.is_probe() || self.challenge.as_ref().is_none_or(UnansweredChallenge::is_probe) {
+            self.set_challenge(Some(challenge));
+        }
+    }
+
+    /// s2n-quic sends on `path` from now on: forgets the challenge of another path, which must never be sent on this
+    /// one, as it would not validate the path.
+    pub(crate) fn activate_challenge(&mut self, path: u64) {
+        let challenge = self.challenge.take().and_then(|challenge| challenge.on_activated(path));
+        self.set_challenge(challenge);
+    }
+
+    /// Forgets the challenge of `path`, which got its response or was given up. `path` is the active one if
+    /// `is_active`.
+    pub(crate) fn end_challenge(&mut self, path: u64, is_active: bool) {
+        if self.challenge.as_ref().is_some_and(|challenge| challenge.is_of_path(path, is_active)) {
+            self.set_challenge(None);
+        }
+    }
+
+    /// Sets or clears the unanswered challenge, and tells `send_queue` whether there is one.
+    pub(crate) fn set_challenge(&mut self, challenge: Option<UnansweredChallenge>) {
+        self.send_queue.set_has_challenge(challenge.is_some());
+        self.challenge = challenge;
     }
 
     /// Whether s2n-quic would do nothing on an ACK frame that arrived on `path`. Remembers the acknowledged numbers.

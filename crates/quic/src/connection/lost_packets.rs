@@ -73,9 +73,7 @@ impl LostPackets {
         // A removal from a range's middle leaves two ranges.
         self.ranges.drain(..self.ranges.len().saturating_sub(MAX_LOST_RANGES));
         if !arrived.is_empty() {
-            let acknowledges = |number: &u64| {
-                ranges.clone().map_while(Result::ok).any(|range| (range.low..=range.high).contains(number))
-            };
+            let acknowledges = |number: &u64| ranges.clone().map_while(Result::ok).any(|range| range.contains(*number));
             self.acknowledged_unsent = self.skipped.iter().any(acknowledges);
         }
         if self.acknowledged_unsent { Vec::new() } else { arrived }

@@ -51,6 +51,8 @@ pub(crate) struct SendQueue {
     min_rtt: RelaxedCell,
     /// 1 if an ACK_FREQUENCY frame is to be sent; read for each packet that leaves.
     ack_frequency: RelaxedCell,
+    /// 1 if a PATH_CHALLENGE is unanswered; read for each packet that leaves.
+    challenge: RelaxedCell,
     /// Number of request streams that are open.
     open: RelaxedCell,
     /// Order of the streams, if they are served by priority. The following fields belong to it.
@@ -76,6 +78,16 @@ impl SendQueue {
     /// Sets whether an ACK_FREQUENCY frame is to be sent.
     pub(crate) fn set_wants_ack_frequency(&self, wanted: bool) {
         self.ack_frequency.set(wanted.into());
+    }
+
+    /// Whether a PATH_CHALLENGE is unanswered.
+    pub(crate) fn has_challenge(&self) -> bool {
+        self.challenge.get() > 0
+    }
+
+    /// Sets whether a PATH_CHALLENGE is unanswered.
+    pub(crate) fn set_has_challenge(&self, has_challenge: bool) {
+        self.challenge.set(has_challenge.into());
     }
 
     /// Tracks a stream, which has written `sent` bytes and is about to write more.
@@ -152,7 +164,7 @@ impl SendQueue {
 
     /// s2n-quic has put the bytes of a stream at `range` into a packet. `last` is the stream of the previous frame;
     /// `find` finds another open stream.
-    fn record_stream_sent(
+    pub(crate) fn record_stream_sent(
         &self,
         last: &mut Option<(u64, Arc<StreamSendState>)>,
         id: u64,
@@ -294,19 +306,7 @@ impl SendQueue {
 pub(crate) struct SentStreams {
     pub(crate) send_queue: Arc<SendQueue>,
     /// Stream of the last STREAM frame.
-    pub(super) last: Option<(u64, Arc<StreamSendState>)>,
-}
-
-impl SentStreams {
-    /// s2n-quic has put the bytes of the stream `id` at `range` into a packet. `find` finds an open stream.
-    pub(crate) fn on_stream_sent(
-        &mut self,
-        id: u64,
-        range: Range<u64>,
-        find: impl FnOnce() -> Option<Arc<StreamSendState>>,
-    ) {
-        self.send_queue.record_stream_sent(&mut self.last, id, range, find);
-    }
+    pub(crate) last: Option<(u64, Arc<StreamSendState>)>,
 }
 
 fn to_microseconds(duration: Duration) -> u64 {

@@ -16,13 +16,13 @@
 //!
 //! No tokens are issued for later connections (NEW_TOKEN): s2n-quic 1.91 never requests one.
 
-use super::{
-    admission::{AttemptOutcome, client_ip},
-    endpoint_state::EndpointState,
-};
+use super::{admission::client_ip, endpoint_state::EndpointState};
 use crate::{connection::datagram_client, identity::Secrets};
 use aws_lc_rs::hmac;
-use s2n_quic::provider::address_token::{Context, Format as TokenFormat, Provider};
+use s2n_quic::provider::{
+    address_token::{Context, Format as TokenFormat, Provider},
+    endpoint_limits::Outcome,
+};
 use s2n_quic_core::connection::{InitialId, LocalId};
 use std::{
     collections::HashSet,
@@ -88,27 +88,27 @@ impl TokenFormat for AddressTokenFormat {
     }
 
     fn generate_retry_token(&mut self, context: &mut Context<'_>, id: &InitialId, output: &mut [u8]) -> Option<()> {
-        let client = TokenClient::from_context(context, self.state.with_table(|table| table.retry_ids.issued)?)?;
+        let client = TokenClient::from_context(context, self.state.retry_ids.lock().issued?)?;
         let token = self.signer.sign_token(&client, id.as_bytes(), self.clock.read_time().now)?;
         output.get_mut(..TOKEN_LEN)?.copy_from_slice(&token);
         Some(())
     }
 
     fn validate_token(&mut self, context: &mut Context<'_>, token: &[u8]) -> Option<InitialId> {
-        let id = self.state.with_table(|table| table.retry_ids.addressed)?;
+        let id = self.state.retry_ids.lock().addressed?;
         let (time, client) = (self.clock.read_time(), TokenClient::from_context(context, id)?);
         let valid = self.signer.verify_token(&client, token, time.now);
         let valid = valid.or_else(|| self.signer.verify_token(&client, token, time.before_jump?));
         let Some(valid) = valid else {
-            self.state.admission.count_refused_token();
+            self.state.metrics.retry_tokens_refused.increment();
             return None;
         };
         // s2n-quic's limiter passes every client with a token: a flood with real addresses must stop here. This hook
         // cannot reject, only drop. A drop does not use the token up: the client will send the same one again.
-        (self.state.admission.decide_attempt(client_ip(&context.remote_address), true) == AttemptOutcome::Allow)
+        (self.state.admission.decide_attempt(client_ip(&context.remote_address), true) == Outcome::allow())
             .then_some(())?;
         if !self.used.mark_used(valid.tag, time.running) {
-            self.state.admission.count_refused_token();
+            self.state.metrics.retry_tokens_refused.increment();
             return None;
         }
         InitialId::try_from_bytes(valid.original_id)
@@ -441,10 +441,8 @@ mod tests {
         let mut context = Context::new(&address, &peer, &mut random);
         let id = InitialId::try_from_bytes(ORIGINAL_ID).unwrap();
         let mut token = [0; TOKEN_LEN];
-        state.with_table(|table| {
-            table.retry_ids.issued = Some(LocalId::try_from_bytes(&[7; 16]).unwrap());
-            table.retry_ids.record_addressed(&[7; 16]);
-        });
+        state.retry_ids.lock().issued = Some(LocalId::try_from_bytes(&[7; 16]).unwrap());
+        state.retry_ids.lock().record_addressed(&[7; 16]);
         format.generate_retry_token(&mut context, &id, &mut token).unwrap();
 
         let flood: Vec<_> = (0..Limits::default().max_handshakes).map(|_| pools.take_slots(None)).collect();

@@ -14,6 +14,7 @@ use litequic_resources::{
 };
 use litequic_telemetry::clients::DenyList;
 use parking_lot::Mutex;
+use s2n_quic::provider::endpoint_limits::Outcome;
 use s2n_quic_core::event::api::SocketAddress;
 use std::{
     convert::Infallible,
@@ -158,19 +159,6 @@ impl Drop for SourceSlots {
     }
 }
 
-/// Decision on a connection attempt, as s2n-quic executes it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum AttemptOutcome {
-    /// The handshake begins.
-    Allow,
-    /// The client has to validate the address before the handshake (Retry).
-    Retry,
-    /// The attempt gets no response.
-    Drop,
-    /// The client gets CONNECTION_REFUSED.
-    Refuse,
-}
-
 /// Decides on connection attempts by the limits in force, and counts rejected ones.
 #[derive(Debug)]
 pub(super) struct Admission {
@@ -188,7 +176,7 @@ pub(super) struct Admission {
 impl Admission {
     /// Decides on an attempt of `client`, whose address is `validated` or not, by the pools that all endpoints of the
     /// worker share, and counts rejected ones.
-    pub(super) fn decide_attempt(&self, client: IpAddr, validated: bool) -> AttemptOutcome {
+    pub(super) fn decide_attempt(&self, client: IpAddr, validated: bool) -> Outcome {
         self.decide_attempt_at(client, validated, Instant::now())
     }
 
@@ -197,12 +185,7 @@ impl Admission {
         self.sources.take_slots(limit_network(&self.config.load(), client))
     }
 
-    /// Counts an attempt with an invalid token.
-    pub(super) fn count_refused_token(&self) {
-        self.metrics.retry_tokens_refused.increment();
-    }
-
-    fn decide_attempt_at(&self, client: IpAddr, validated: bool, now: Instant) -> AttemptOutcome {
+    fn decide_attempt_at(&self, client: IpAddr, validated: bool, now: Instant) -> Outcome {
         let metrics = &self.metrics;
         let config = self.config.load();
         let verdict = if self.denied.is_client_denied(client, || now) {
@@ -214,25 +197,26 @@ impl Admission {
             self.sources.0.lock().judge_attempt(&config.limits, network, validated, self.pressure.pressure_step())
         };
         let (outcome, limit) = match verdict {
-            AdmissionVerdict::Allow => return AttemptOutcome::Allow,
-            AdmissionVerdict::Off => (AttemptOutcome::Refuse, None),
-            AdmissionVerdict::Denied => (AttemptOutcome::Refuse, Some(&metrics.denied)),
-            AdmissionVerdict::Retry => (AttemptOutcome::Retry, Some(&metrics.retries)),
+            AdmissionVerdict::Allow => return Outcome::allow(),
+            // The client gets CONNECTION_REFUSED.
+            AdmissionVerdict::Off => (Outcome::close(), None),
+            AdmissionVerdict::Denied => (Outcome::close(), Some(&metrics.denied)),
+            AdmissionVerdict::Retry => (Outcome::retry(), Some(&metrics.retries)),
             // The attempt gets no response: at this number of handshakes, responses would serve an attacker.
-            AdmissionVerdict::TooManyHandshakes => (AttemptOutcome::Drop, Some(&metrics.limit_handshakes)),
-            AdmissionVerdict::LastHandshakesReserved => (AttemptOutcome::Refuse, Some(&metrics.limit_handshakes)),
-            AdmissionVerdict::TooManyConnections => (AttemptOutcome::Refuse, Some(&metrics.limit_connections)),
-            AdmissionVerdict::Memory => (AttemptOutcome::Refuse, Some(&metrics.limit_memory_connections)),
+            AdmissionVerdict::TooManyHandshakes => (Outcome::drop(), Some(&metrics.limit_handshakes)),
+            AdmissionVerdict::LastHandshakesReserved => (Outcome::close(), Some(&metrics.limit_handshakes)),
+            AdmissionVerdict::TooManyConnections => (Outcome::close(), Some(&metrics.limit_connections)),
+            AdmissionVerdict::Memory => (Outcome::close(), Some(&metrics.limit_memory_connections)),
         };
-        if outcome != AttemptOutcome::Drop && !self.answers.try_take_token(now) {
+        if outcome != Outcome::drop() && !self.answers.try_take_token(now) {
             metrics.limit_refusals.increment();
             metrics.handshakes_refused.increment();
-            return AttemptOutcome::Drop;
+            return Outcome::drop();
         }
         if let Some(limit) = limit {
             limit.increment();
         }
-        if outcome != AttemptOutcome::Retry {
+        if outcome != Outcome::retry() {
             metrics.handshakes_refused.increment();
         }
         outcome
@@ -402,7 +386,7 @@ mod tests {
     #[test]
     fn retries_and_refusals_above_the_rate_are_dropped_and_counted() {
         for (what, connections, handshakes, answer) in
-            [("busy", 50, 10, AttemptOutcome::Retry), ("full", 100, 0, AttemptOutcome::Refuse)]
+            [("busy", 50, 10, Outcome::retry()), ("full", 100, 0, Outcome::close())]
         {
             let (admission, metrics) = admission();
             let mut now = Instant::now();
@@ -410,7 +394,7 @@ mod tests {
             let answered = |admission: &Admission, now, attempts: u32| {
                 let outcomes = (0..attempts).map(|_| admission.decide_attempt_at(CLIENT, false, now));
                 let (answered, silent): (Vec<_>, Vec<_>) = outcomes.partition(|outcome| *outcome == answer);
-                assert!(silent.iter().all(|outcome| *outcome == AttemptOutcome::Drop), "{what}");
+                assert!(silent.iter().all(|outcome| *outcome == Outcome::drop()), "{what}");
                 u32::try_from(answered.len()).unwrap()
             };
             // The responses of one second are sent at once, later ones at the rate.
@@ -429,7 +413,7 @@ mod tests {
             // A client that needs no such response is accepted.
             drop(slots);
             let _slots = filled(&admission.sources, 50, 9);
-            assert_eq!(admission.decide_attempt_at(CLIENT, false, now), AttemptOutcome::Allow, "{what}");
+            assert_eq!(admission.decide_attempt_at(CLIENT, false, now), Outcome::allow(), "{what}");
         }
     }
 
@@ -439,11 +423,11 @@ mod tests {
         let lifecycle = Lifecycle::default();
         let admission = Admission { watch: lifecycle.watch_phase(), ..admission };
         for (phase, validated, expected) in [
-            (ProcessPhase::Ready, false, AttemptOutcome::Allow),
-            (ProcessPhase::Leaving, true, AttemptOutcome::Allow),
-            (ProcessPhase::Draining, false, AttemptOutcome::Refuse),
-            (ProcessPhase::Draining, true, AttemptOutcome::Refuse),
-            (ProcessPhase::Stopping, false, AttemptOutcome::Refuse),
+            (ProcessPhase::Ready, false, Outcome::allow()),
+            (ProcessPhase::Leaving, true, Outcome::allow()),
+            (ProcessPhase::Draining, false, Outcome::close()),
+            (ProcessPhase::Draining, true, Outcome::close()),
+            (ProcessPhase::Stopping, false, Outcome::close()),
         ] {
             lifecycle.advance_phase(phase);
             assert_eq!(admission.decide_attempt(CLIENT, validated), expected, "{phase:?}");
@@ -451,7 +435,7 @@ mod tests {
         assert_eq!(metrics.handshakes_refused.get(), 3);
         let now = Instant::now();
         let answers = (0..MAX_RESPONSES_PER_SECOND * 2)
-            .filter(|_| admission.decide_attempt_at(CLIENT, false, now) == AttemptOutcome::Refuse);
+            .filter(|_| admission.decide_attempt_at(CLIENT, false, now) == Outcome::close());
         assert!(answers.count() <= MAX_RESPONSES_PER_SECOND as usize, "the rate of answers is bounded");
     }
 
@@ -462,7 +446,7 @@ mod tests {
         config.listen.http3 = false;
         admission.config.store(Arc::new(config));
         for validated in [false, true] {
-            assert_eq!(admission.decide_attempt(CLIENT, validated), AttemptOutcome::Refuse);
+            assert_eq!(admission.decide_attempt(CLIENT, validated), Outcome::close());
         }
         assert_eq!((metrics.handshakes_refused.get(), metrics.limit_connections.get()), (2, 0));
     }

@@ -37,14 +37,14 @@
 //! | a connection that s2n-quic closes | | | |
 //! | `format_early_transport_error`, then `format_transport_error` | close | | `close_error`: read, then taken |
 //!
-//! The state has one lock. Nothing that may run other code is dropped or woken under it: values taken out of the table
+//! The table has one lock. Nothing that may run other code is dropped or woken under it: values taken out of the table
 //! are dropped, and tasks are woken, once [`EndpointState::with_table`] has returned.
 
 use super::{admission::Admission, connection_logs::ConnectionLogs};
 use crate::{
     congestion::PathFeedback,
-    connection::{AckFrequencySupport, Connections, UnansweredChallenge},
-    identity::retry_ids::RetryIds,
+    connection::{AckFrequencySupport, Connections},
+    identity::retry_ids::SharedRetryIds,
     io::Moderation,
     metrics::QuicMetrics,
 };
@@ -63,6 +63,9 @@ pub struct EndpointState {
     pub(super) moderation: Moderation,
     pub(super) admission: Admission,
     pub(super) at_hand: PacketAtHand,
+    /// Connection IDs of the datagram at hand, and of the Retry or connection that is created, which
+    /// `quic::identity` uses.
+    pub(super) retry_ids: SharedRetryIds,
     table: Mutex<EndpointTable>,
 }
 
@@ -73,7 +76,6 @@ pub(super) struct PacketAtHand {
     handshake_connection: RelaxedCell,
     has_frame: RelaxedCell,
     logs: RelaxedCell,
-    unanswered_challenges: RelaxedCell,
 }
 
 /// State behind the endpoint's lock.
@@ -90,8 +92,6 @@ pub(super) struct EndpointTable {
     pub(super) slot: Option<FrameSlot>,
     /// Packet into which s2n-quic has put a PATH_CHALLENGE: from its event to the interceptor.
     pub(super) challenge_packet: Option<ChallengePacket>,
-    /// Connection IDs of the datagram at hand, and of the Retry or connection that is created.
-    pub(super) retry_ids: RetryIds,
     pub(super) logs: ConnectionLogs,
 }
 
@@ -129,61 +129,6 @@ pub(super) enum SlotFrame {
     PathChallenge,
 }
 
-impl EndpointTable {
-    /// Remembers a sent challenge of a connection. A challenge that probes a path does not replace that of the active
-    /// path.
-    pub(super) fn record_sent_challenge(
-        &mut self,
-        at_hand: &PacketAtHand,
-        connection: u64,
-        challenge: UnansweredChallenge,
-    ) {
-        let unanswered =
-            self.connections.connection_mut(connection).and_then(|connection| connection.challenge.as_ref());
-        if !challenge.is_probe() || unanswered.is_none_or(UnansweredChallenge::is_probe) {
-            self.set_challenge(at_hand, connection, Some(challenge));
-        }
-    }
-
-    /// s2n-quic sends on `path` from now on: forgets the challenge of another path, which must never be sent on this
-    /// one, as it would not validate the path.
-    pub(super) fn activate_challenge(&mut self, at_hand: &PacketAtHand, connection: u64, path: u64) {
-        let challenge = self.connections.connection_mut(connection).and_then(|connection| connection.challenge.take());
-        let (was_there, challenge) =
-            (challenge.is_some(), challenge.and_then(|challenge| challenge.on_activated(path)));
-        if was_there {
-            at_hand.unanswered_challenges.subtract_saturating(1);
-        }
-        self.set_challenge(at_hand, connection, challenge);
-    }
-
-    /// Forgets the challenge of `path`, which got its response or was given up. `path` is the active one if
-    /// `is_active`.
-    pub(super) fn end_challenge(&mut self, at_hand: &PacketAtHand, connection: u64, path: u64, is_active: bool) {
-        let unanswered =
-            self.connections.connection_mut(connection).and_then(|connection| connection.challenge.as_ref());
-        if unanswered.is_some_and(|challenge| challenge.is_of_path(path, is_active)) {
-            self.set_challenge(at_hand, connection, None);
-        }
-    }
-
-    /// Sets or clears the unanswered challenge of a connection, and counts in `at_hand`.
-    pub(super) fn set_challenge(
-        &mut self,
-        at_hand: &PacketAtHand,
-        connection: u64,
-        challenge: Option<UnansweredChallenge>,
-    ) {
-        let Some(connection) = self.connections.connection_mut(connection) else { return };
-        match (connection.challenge.is_some(), challenge.is_some()) {
-            (false, true) => at_hand.unanswered_challenges.add_saturating(1),
-            (true, false) => at_hand.unanswered_challenges.subtract_saturating(1),
-            _ => {}
-        }
-        connection.challenge = challenge;
-    }
-}
-
 /// Values of the connection that begins.
 #[derive(Debug, Default)]
 pub(super) struct NewConnection {
@@ -216,10 +161,10 @@ impl EndpointState {
             close_error: None,
             slot: None,
             challenge_packet: None,
-            retry_ids: RetryIds::default(),
             logs: ConnectionLogs::default(),
         });
-        Arc::new(Self { config, metrics, moderation, admission, at_hand: PacketAtHand::default(), table })
+        let (at_hand, retry_ids) = (PacketAtHand::default(), SharedRetryIds::default());
+        Arc::new(Self { config, metrics, moderation, admission, at_hand, retry_ids, table })
     }
 
     /// Calls `access` with the table, under the lock. `access` must neither drop nor wake anything that may run other
@@ -276,11 +221,6 @@ impl PacketAtHand {
     /// Whether a connection is logged, or an order waits for one. Read for each packet.
     pub(super) fn has_logs(&self) -> bool {
         self.logs.get() > 0
-    }
-
-    /// Whether any connection has an unanswered challenge. Read by the datagram sender for each packet that is built.
-    pub(super) fn has_unanswered_challenges(&self) -> bool {
-        self.unanswered_challenges.get() > 0
     }
 }
 

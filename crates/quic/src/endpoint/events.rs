@@ -13,7 +13,7 @@ use super::{
 use crate::{
     congestion::{PathFeedbacks, current_rtt},
     connection::{AckFrequencyState, ConnectionState, SentStreams, ValidatedAddresses, datagram_client},
-    qlog::{LogMetrics, LogOrder, LoggedPacket},
+    qlog::{LogOrder, recovery_metrics},
 };
 use litequic_config::AckFrequency;
 use litequic_resources::receive::WindowGrant;
@@ -30,7 +30,11 @@ use s2n_quic::{
         },
     },
 };
-use s2n_quic_core::{packet::number::PacketNumberSpace, path::Tuple};
+use s2n_quic_core::{
+    packet::number::{PacketNumber, PacketNumberSpace},
+    path::Tuple,
+    varint::VarInt,
+};
 use std::{net::SocketAddr, sync::Arc};
 
 /// Subscribes to the events of one endpoint.
@@ -131,36 +135,20 @@ fn path_tuple(path: &Path<'_>) -> Tuple {
 }
 
 /// Packet number and space of a header, for a log; `None` for a packet without a number.
-fn logged_event_packet(header: &PacketHeader) -> Option<LoggedPacket> {
+fn logged_event_packet(header: &PacketHeader) -> Option<PacketNumber> {
     let (space, number) = match *header {
         PacketHeader::Initial { number, .. } => (PacketNumberSpace::Initial, number),
         PacketHeader::Handshake { number, .. } => (PacketNumberSpace::Handshake, number),
         PacketHeader::OneRtt { number, .. } => (PacketNumberSpace::ApplicationData, number),
         _ => return None,
     };
-    Some(LoggedPacket { space, number })
-}
-
-/// Converts the state of a path, for a log.
-fn to_log_metrics(event: &RecoveryMetrics<'_>) -> LogMetrics {
-    LogMetrics {
-        min_rtt: event.min_rtt,
-        smoothed_rtt: event.smoothed_rtt,
-        latest_rtt: event.latest_rtt,
-        rtt_variance: event.rtt_variance,
-        pto_count: event.pto_count,
-        congestion_window: event.congestion_window,
-        bytes_in_flight: event.bytes_in_flight,
-    }
+    Some(space.new_packet_number(VarInt::new(number).ok()?))
 }
 
 impl Drop for ConnectionContext {
     fn drop(&mut self) {
         // The connection is dropped after the lock is released.
-        let removed = self.state.with_table(|table| {
-            table.set_challenge(&self.state.at_hand, self.id, None);
-            table.connections.remove_connection(self.id)
-        });
+        let removed = self.state.with_table(|table| table.connections.remove_connection(self.id));
         drop(removed);
         self.state.end_log(self.id);
     }
@@ -268,7 +256,7 @@ impl Subscriber for EventSubscriber {
         }
         context.slot.on_handshake_done();
         context.change_ack_frequency(AckFrequencyState::begin_requests);
-        context.rtt_sampling.begin_sampling();
+        context.rtt_sampling.handshake_done = true;
     }
 
     /// Called once a packet was decrypted that arrived from another address of the client.
@@ -285,8 +273,8 @@ impl Subscriber for EventSubscriber {
             log.log_tuple(event.active.id, client, local);
         }
         let woken = self.state.with_table(|table| {
-            table.activate_challenge(&self.state.at_hand, meta.id, event.active.id);
             let connection = table.connections.connection_mut(meta.id)?;
+            connection.activate_challenge(event.active.id);
             // Packets that the old path still delivers do not concern the new one.
             connection.lost.clear();
             connection.control_frames.on_migration(event.active.id)
@@ -299,7 +287,7 @@ impl Subscriber for EventSubscriber {
     fn on_path_challenge_updated(
         &mut self,
         context: &mut ConnectionContext,
-        meta: &ConnectionMeta,
+        _: &ConnectionMeta,
         event: &PathChallengeUpdated<'_>,
     ) {
         if matches!(event.path_challenge_status, PathChallengeStatus::Validated { .. }) {
@@ -307,8 +295,7 @@ impl Subscriber for EventSubscriber {
         }
         // The challenge got its response, or was given up.
         let path = event.path.id;
-        self.state
-            .with_table(|table| table.end_challenge(&self.state.at_hand, meta.id, path, path == context.active_path));
+        context.change_connection(|connection| connection.end_challenge(path, path == context.active_path));
     }
 
     /// Called for each frame.
@@ -318,7 +305,8 @@ impl Subscriber for EventSubscriber {
             let find = |table: &mut EndpointTable| {
                 table.connections.connection_mut(*connection)?.credit.open.get(&id).cloned()
             };
-            sent.on_stream_sent(id, offset..offset.saturating_add(len.into()), || state.with_table(find));
+            let range = offset..offset.saturating_add(len.into());
+            sent.send_queue.record_stream_sent(&mut sent.last, id, range, || state.with_table(find));
         }
         let PacketHeader::OneRtt { number, .. } = event.packet_header else { return };
         if number >= context.next_packet_number {
@@ -376,7 +364,7 @@ impl Subscriber for EventSubscriber {
         }
         if let Some(log) = self.state.connection_log(context.id) {
             let feedback = context.paths.get(event.path.id);
-            log.log_recovery(to_log_metrics(event), feedback.is_some_and(|feedback| feedback.is_slow_start()));
+            log.log_recovery(recovery_metrics(event), feedback.is_some_and(|feedback| feedback.is_slow_start()));
         }
         let queue = &context.sent.send_queue;
         queue.on_recovery_metrics(

@@ -29,14 +29,9 @@ impl Endpoint for FrameSlotEndpoint {
     fn create_connection(&mut self, _: &ConnectionInfo) -> (PlaceholderSender, NoReceiver) {
         let connection = self.0.with_table(|table| {
             let id = table.new.connection.take()?;
-            let connection = table.connections.connection_mut(id)?;
-            Some((id, connection.ack_frequency.is_some().then(|| Arc::clone(&connection.send_queue))))
+            Some((id, Arc::clone(&table.connections.connection_mut(id)?.send_queue)))
         });
-        let (connection, ack_frequency) = connection.unzip();
-        (
-            PlaceholderSender { state: Arc::clone(&self.0), connection, ack_frequency: ack_frequency.flatten() },
-            NoReceiver,
-        )
+        (PlaceholderSender { state: Arc::clone(&self.0), connection }, NoReceiver)
     }
 
     /// Returns 0: no datagram is accepted, and the transport parameter is not sent (RFC 9221 §3).
@@ -48,21 +43,18 @@ impl Endpoint for FrameSlotEndpoint {
 /// Writes the placeholders of one connection.
 pub(super) struct PlaceholderSender {
     state: Arc<EndpointState>,
-    /// s2n-quic's ID of the connection.
-    connection: Option<u64>,
-    /// Send queue, which knows whether an ACK_FREQUENCY frame is to be sent; `None` if the client does not support the
-    /// frame.
-    ack_frequency: Option<Arc<SendQueue>>,
+    /// s2n-quic's ID of the connection, and its send queue, which knows whether a frame may have to be sent.
+    connection: Option<(u64, Arc<SendQueue>)>,
 }
 
 impl PlaceholderSender {
     /// Whether the connection should send its PATH_CHALLENGE again now.
-    fn is_challenge_due(&self, connection: u64) -> bool {
+    fn is_challenge_due(&self, connection: u64, queue: &SendQueue) -> bool {
         let is_due = |table: &mut EndpointTable| {
             let challenge = table.connections.connection_mut(connection)?.challenge.as_ref()?;
             Some(challenge.is_repeat_due(Instant::now()))
         };
-        self.state.at_hand.has_unanswered_challenges() && self.state.with_table(is_due).unwrap_or_default()
+        queue.has_challenge() && self.state.with_table(is_due).unwrap_or_default()
     }
 }
 
@@ -70,11 +62,11 @@ impl Sender for PlaceholderSender {
     /// Writes a placeholder. Empty DATAGRAM frames need no permission from the peer, and must not reach it:
     /// [`complete_packet`] replaces them.
     fn on_transmit<P: Packet>(&mut self, packet: &mut P) {
-        let Some(connection) = self.connection else { return };
+        let &Some((connection, ref queue)) = &self.connection else { return };
         // A challenge is repeated only in a full datagram (RFC 9000 §8.2.1).
-        let frame = if self.is_challenge_due(connection) && packet.has_pending_streams() {
+        let frame = if self.is_challenge_due(connection, queue) && packet.has_pending_streams() {
             SlotFrame::PathChallenge
-        } else if self.has_transmission_interest() {
+        } else if queue.wants_ack_frequency() {
             SlotFrame::AckFrequency
         } else {
             return;
@@ -91,7 +83,7 @@ impl Sender for PlaceholderSender {
     }
 
     fn has_transmission_interest(&self) -> bool {
-        self.ack_frequency.as_ref().is_some_and(|queue| queue.wants_ack_frequency())
+        self.connection.as_ref().is_some_and(|(_, queue)| queue.wants_ack_frequency())
     }
 
     fn on_connection_error(&mut self, _: Error) {}
@@ -116,7 +108,9 @@ pub(super) fn complete_packet(
         let is_sent = sent.is_some();
         if let Some(sent) = sent {
             move_before_response(payload);
-            table.record_sent_challenge(&state.at_hand, packet.connection, sent);
+            if let Some(connection) = table.connections.connection_mut(packet.connection) {
+                connection.record_sent_challenge(sent);
+            }
         }
         let FrameSlot { connection: owner, frame } = slot?;
         let own = table.connections.connection_mut(owner).filter(|_| owner == packet.connection);
@@ -131,9 +125,9 @@ pub(super) fn complete_packet(
                 let is_placed = placeholder::replace_placeholder(payload, repeated);
                 if is_placed {
                     state.metrics.path_challenges_repeated.increment();
-                } else {
+                } else if let Some(owner) = table.connections.connection_mut(owner) {
                     // Another attempt would fail in the same way.
-                    table.set_challenge(&state.at_hand, owner, None);
+                    owner.set_challenge(None);
                 }
                 is_placed
             }
@@ -162,7 +156,7 @@ impl Receiver for NoReceiver {
 mod tests {
     use super::{super::endpoint_state::ChallengePacket, *};
     use crate::{
-        connection::{AckFrequencySupport, DraftVersion},
+        connection::{AckFrequencySupport, ConnectionState, DraftVersion},
         wire::{frame::FrameIter, placeholder::PLACEHOLDER_BYTES},
     };
     use litequic_config::AckFrequency;
@@ -314,11 +308,23 @@ mod tests {
         state.with_table(challenge).unwrap_or_default()
     }
 
+    /// Applies `change` to connection 7.
+    fn change(state: &EndpointState, change: impl FnOnce(&mut ConnectionState)) {
+        state.with_table(|table| change(table.connections.connection_mut(7).unwrap()));
+    }
+
+    /// Whether a connection has an unanswered challenge.
+    fn has_challenge(state: &EndpointState) -> bool {
+        state.with_table(|table| {
+            [7, 8].iter().any(|id| table.connections.connection_mut(*id).unwrap().send_queue.has_challenge())
+        })
+    }
+
     #[test]
     fn a_challenge_is_repeated_until_it_is_answered() {
         let (state, start) = (endpoint(), Instant::now());
         let after = |millis| start + Duration::from_millis(millis);
-        assert!(!state.at_hand.has_unanswered_challenges());
+        assert!(!has_challenge(&state));
         write(&state, packet_id(7, 3), packet_id(7, 3), start);
         write(&state, packet_id(7, 4), packet_id(7, 4), after(100));
         assert!(
@@ -326,9 +332,9 @@ mod tests {
         );
         assert_eq!(place(&state, 7, after(1_200)), REPEATED);
         assert!(!is_due(&state, 7, after(2_199)) && is_due(&state, 7, after(2_200)));
-        assert!(state.at_hand.has_unanswered_challenges());
-        (0..2).for_each(|_| state.with_table(|table| table.set_challenge(&state.at_hand, 7, None)));
-        assert!(!is_due(&state, 7, after(9_000)) && !state.at_hand.has_unanswered_challenges());
+        assert!(has_challenge(&state));
+        (0..2).for_each(|_| change(&state, |connection| connection.set_challenge(None)));
+        assert!(!is_due(&state, 7, after(9_000)) && !has_challenge(&state));
         assert_eq!(state.metrics.path_challenges_repeated.get(), 1);
     }
 
@@ -361,20 +367,20 @@ mod tests {
             });
             complete_packet(&state, packet_id(7, number), &mut CHALLENGE.to_vec(), || start);
         };
-        let activate = |path| state.with_table(|table| table.activate_challenge(&state.at_hand, 7, path));
+        let activate = |path| change(&state, |connection| connection.activate_challenge(path));
         probe(1, 3);
         assert!(!is_due(&state, 7, start + INTERVAL));
         activate(1);
         assert!(is_due(&state, 7, start + INTERVAL));
         probe(0, 4);
         assert!(is_due(&state, 7, start + INTERVAL), "the challenge of the path in use counts");
-        state.with_table(|table| table.end_challenge(&state.at_hand, 7, 0, false));
-        assert!(state.at_hand.has_unanswered_challenges(), "the other path's ended");
-        state.with_table(|table| table.end_challenge(&state.at_hand, 7, 1, true));
-        assert!(!state.at_hand.has_unanswered_challenges());
+        change(&state, |connection| connection.end_challenge(0, false));
+        assert!(has_challenge(&state), "the other path's ended");
+        change(&state, |connection| connection.end_challenge(1, true));
+        assert!(!has_challenge(&state));
         probe(2, 5);
         activate(3);
-        assert!(!is_due(&state, 7, start + INTERVAL) && !state.at_hand.has_unanswered_challenges());
+        assert!(!is_due(&state, 7, start + INTERVAL) && !has_challenge(&state));
     }
 
     #[test]
@@ -383,7 +389,7 @@ mod tests {
         write(&state, packet_id(7, 3), packet_id(7, 3), start);
         state.with_table(|table| table.slot = Some(FrameSlot { connection: 7, frame: SlotFrame::PathChallenge }));
         complete_packet(&state, packet_id(7, 4), &mut [0x01, 0x01], || start + INTERVAL);
-        assert!(!is_due(&state, 7, start + 9 * INTERVAL) && !state.at_hand.has_unanswered_challenges());
+        assert!(!is_due(&state, 7, start + 9 * INTERVAL) && !has_challenge(&state));
     }
 
     #[test]
@@ -391,7 +397,7 @@ mod tests {
         let (state, start) = (endpoint(), Instant::now());
         for packet in [packet_id(7, 4), packet_id(8, 3)] {
             write(&state, packet, packet_id(7, 3), start);
-            assert!(!state.at_hand.has_unanswered_challenges());
+            assert!(!has_challenge(&state));
         }
     }
 }

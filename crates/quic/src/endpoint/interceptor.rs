@@ -16,7 +16,6 @@ use super::{
 use crate::{
     connection::{PacketAction, ReceivedPacket},
     identity::connection_id::OwnIds,
-    qlog::LoggedPacket,
     wire::{BlockedFrames, InvariantHeader, PacketSummary, convert_to_initial, frame::kind},
 };
 use litequic_base::token_bucket::SharedTokenBucket;
@@ -84,7 +83,7 @@ impl PacketInterceptor {
         }
         let to_issued_id = self.ids.contains_own_id(header.destination);
         self.state.at_hand.set_to_issued_id(to_issued_id);
-        self.state.with_table(|table| table.retry_ids.record_addressed(header.destination));
+        self.state.retry_ids.lock().record_addressed(header.destination);
         admits_datagram_size(datagram.len(), to_issued_id)
     }
 
@@ -246,15 +245,14 @@ impl PacketInterceptor {
         payload: DecoderBufferMut<'a>,
     ) -> DecoderBufferMut<'a> {
         let Some(log) = self.state.connection_log(id) else { return self.intercept_packet(id, packet, payload) };
-        let kind = logged_packet(packet);
         let payload = payload.into_less_safe_slice();
-        log.log_received(kind, payload, self.state.moderation.current_batch());
+        log.log_received(packet.number, payload, self.state.moderation.current_batch());
         let bytes = payload.len();
         self.action = PacketAction::Forward;
         let payload = self.intercept_packet(id, packet, DecoderBufferMut::new(payload));
         match self.action {
-            PacketAction::BlankAck => log.log_ack_merged(kind),
-            PacketAction::Blank => log.log_dropped(kind, bytes),
+            PacketAction::BlankAck => log.log_ack_merged(packet.number),
+            PacketAction::Blank => log.log_dropped(packet.number, bytes),
             PacketAction::Forward => {}
         }
         payload
@@ -271,13 +269,8 @@ impl PacketInterceptor {
             .state
             .with_table(|table| Some(table.connections.connection_mut(id)?.feedback.as_ref()?.bursts()))
             .unwrap_or_default();
-        log.log_packet_sent(logged_packet(packet), &whole, bursts);
+        log.log_packet_sent(packet.number, &whole, bursts);
     }
-}
-
-/// Packet number and space, for a log.
-fn logged_packet(packet: &Packet) -> LoggedPacket {
-    LoggedPacket { space: packet.number.space(), number: packet.number.as_u64() }
 }
 
 #[cfg(test)]

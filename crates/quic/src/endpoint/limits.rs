@@ -2,7 +2,7 @@
 //! receive window.
 
 use super::{
-    admission::{AttemptOutcome, client_ip, limit_network},
+    admission::{client_ip, limit_network},
     endpoint_state::EndpointState,
 };
 use crate::connection::datagram_client;
@@ -54,12 +54,7 @@ impl endpoint_limits::Limiter for ConnectionAttemptLimiter {
         if self.0.at_hand.is_to_issued_id() {
             return Outcome::drop();
         }
-        match self.0.admission.decide_attempt(client_ip(&attempt.remote_address), false) {
-            AttemptOutcome::Allow => Outcome::allow(),
-            AttemptOutcome::Retry => Outcome::retry(),
-            AttemptOutcome::Drop => Outcome::drop(),
-            AttemptOutcome::Refuse => Outcome::close(),
-        }
+        self.0.admission.decide_attempt(client_ip(&attempt.remote_address), false)
     }
 }
 

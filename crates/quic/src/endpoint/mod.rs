@@ -16,7 +16,6 @@ mod endpoint_parts;
 mod endpoint_state;
 mod events;
 mod frame_slot;
-mod ids;
 mod interceptor;
 mod limits;
 mod logging;

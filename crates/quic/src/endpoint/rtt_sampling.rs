@@ -10,17 +10,12 @@ const RTT_SAMPLE_INTERVAL: Duration = Duration::from_millis(50);
 /// Sampling of one connection's round-trip time.
 #[derive(Debug, Default)]
 pub(super) struct RttSampling {
-    handshake_done: bool,
+    pub(super) handshake_done: bool,
     /// Time of the last sample, by s2n-quic's clock.
     sampled: Duration,
 }
 
 impl RttSampling {
-    /// Begins sampling: the handshake is complete.
-    pub(super) fn begin_sampling(&mut self) {
-        self.handshake_done = true;
-    }
-
     /// Whether the smoothed round-trip time of the active path should be sampled `now`, by s2n-quic's clock.
     pub(super) fn is_sample_due(&mut self, now: Duration, event: &RecoveryMetrics<'_>) -> bool {
         if now.saturating_sub(self.sampled) < RTT_SAMPLE_INTERVAL || !self.handshake_done {

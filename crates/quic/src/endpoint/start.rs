@@ -8,7 +8,6 @@ use super::{
     endpoint_state::EndpointState,
     events::EventSubscriber,
     frame_slot::FrameSlotEndpoint,
-    ids::{EndpointIds, EndpointResets},
     interceptor::PacketInterceptor,
     limits::{ConnectionAttemptLimiter, TransportLimits},
     mtu::PathMtu,
@@ -94,8 +93,9 @@ pub fn start_endpoint<T: provider::Provider + Clone>(
     let metrics = || Arc::clone(&parts.metrics);
     let ids = parts.own_ids(worker);
     let moderation = Moderation::new(config.litequic.receive_moderation, metrics());
-    let state = parts.build_state(moderation.clone());
-    let state = || Arc::clone(&state);
+    let endpoint = parts.build_state(moderation.clone());
+    let retry_ids = || Arc::clone(&endpoint.retry_ids);
+    let state = || Arc::clone(&endpoint);
     let io = io.bind_endpoint(EndpointHooks {
         layout: parts.ids.layout(),
         newest_first: config.litequic.ack_merge,
@@ -103,9 +103,9 @@ pub fn start_endpoint<T: provider::Provider + Clone>(
         proxied: ProxiedDatagrams::from_config(&parts.config, &parts.metrics, &parts.flows),
     });
     let limits = TransportLimits::new(state(), parts.receive.clone()).map_err(configuration_error)?;
-    let format = ConnectionIdFormat::new(ids.clone(), Arc::clone(&parts.ids), metrics());
+    let format = ConnectionIdFormat::new(ids.clone(), Arc::clone(&parts.ids), metrics(), retry_ids());
     let tokens = AddressTokenFormat::new(Arc::clone(&parts.secrets), state());
-    let resets = ResetTokens::new(&parts.secrets, address, Arc::clone(&parts.ids), metrics());
+    let resets = ResetTokens::new(&parts.secrets, address, Arc::clone(&parts.ids), metrics(), retry_ids());
     let events = EventSubscriber { state: state(), ack_frequency: config.litequic.ack_frequency };
     let packets = PacketInterceptor::new(state(), ids, config.litequic.ack_merge);
 
@@ -115,9 +115,9 @@ pub fn start_endpoint<T: provider::Provider + Clone>(
         .and_then(|builder| builder.with_limits(limits))
         .and_then(|builder| builder.with_congestion_controller(ControllerFactory(state())))
         .and_then(|builder| builder.with_mtu(PathMtu(state())))
-        .and_then(|builder| builder.with_connection_id(EndpointIds { format, state: state() }))
+        .and_then(|builder| builder.with_connection_id(format))
         .and_then(|builder| builder.with_address_token(tokens))
-        .and_then(|builder| builder.with_stateless_reset_token(EndpointResets { tokens: resets, state: state() }))
+        .and_then(|builder| builder.with_stateless_reset_token(resets))
         .and_then(|builder| builder.with_endpoint_limits(ConnectionAttemptLimiter(state())))
         .and_then(|builder| builder.with_event(events))
         .and_then(|builder| builder.with_datagram(FrameSlotEndpoint(state())))

@@ -20,7 +20,7 @@ use crate::{
 };
 use bytes::Bytes;
 use litequic_base::token_bucket::SharedTokenBucket;
-use s2n_codec::{Encoder, EncoderValue};
+use s2n_codec::EncoderValue;
 use s2n_quic::provider::tls::{ConnectionInfo, Provider};
 use s2n_quic_core::{
     application::ServerName,
@@ -79,6 +79,8 @@ impl<T: Provider> Provider for TlsEndpoint<T> {
 impl<E: Endpoint> Endpoint for TlsEndpoint<E> {
     type Session = TlsSession<E::Session>;
 
+    /// Announces transport parameters without max_ack_delay, so that the default of 25 ms holds
+    /// (docs/adr/0068-announced-ack-delay.md), and with max_udp_payload_size if `litequic.max_mtu` is set.
     fn new_server_session<P: EncoderValue>(&mut self, parameters: &P, info: ConnectionInfo) -> Self::Session {
         let mut announced = parameters::without_parameter(MAX_ACK_DELAY_ID, &parameters.encode_to_vec());
         let config = self.state.config.load();
@@ -87,9 +89,8 @@ impl<E: Endpoint> Endpoint for TlsEndpoint<E> {
         if let Some(size) = max_udp_payload_size(config.litequic.max_mtu, proxied, info.remote_address) {
             parameters::append_integer(&mut announced, MAX_UDP_PAYLOAD_SIZE_ID, size);
         }
-        let announced = AnnouncedParameters(announced);
-        let session = self.tls.new_server_session(&announced, info);
-        let own = self.state.at_hand.has_logs().then(|| Box::new(announced));
+        let session = self.tls.new_server_session(&announced.as_slice(), info);
+        let own = self.state.at_hand.has_logs().then(|| announced.into_boxed_slice());
         TlsSession { own, ..self.wrap_session(session) }
     }
 
@@ -118,20 +119,8 @@ pub(super) struct TlsSession<S> {
     connection: Option<u64>,
     /// Error of TLS, held back until s2n-quic may get it.
     held_error: Option<Error>,
-    /// litequic's transport parameters, if connections are logged.
-    own: Option<Box<AnnouncedParameters>>,
-}
-
-/// Encoded transport parameters for clients: without max_ack_delay, so that the default of 25 ms holds
-/// (docs/adr/0068-announced-ack-delay.md), and with max_udp_payload_size if `litequic.max_mtu` is set. Sessions box
-/// them, because hardly one keeps them.
-#[derive(Debug)]
-struct AnnouncedParameters(Vec<u8>);
-
-impl EncoderValue for AnnouncedParameters {
-    fn encode<E: Encoder>(&self, encoder: &mut E) {
-        encoder.write_slice(&self.0);
-    }
+    /// litequic's encoded transport parameters, if connections are logged.
+    own: Option<Box<[u8]>>,
 }
 
 impl<S: CryptoSuite> CryptoSuite for TlsSession<S> {
@@ -155,7 +144,7 @@ impl<S: Session> Session for TlsSession<S> {
             None => match self.session.poll(&mut ForwardingContext {
                 context,
                 state: &self.state,
-                logged: self.connection.zip(self.own.as_ref().map(|own| own.0.as_slice())),
+                logged: self.connection.zip(self.own.as_deref()),
             }) {
                 Poll::Ready(Err(error)) => *self.held_error.insert(error),
                 outcome => return outcome,

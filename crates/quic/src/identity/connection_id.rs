@@ -6,8 +6,9 @@
 
 use super::{
     generations::Generations,
-    id_layout::{ISSUER_LEN, IdBytes, IdLayout, UNROUTABLE, UNROUTABLE_LEN, mask_issuer},
+    id_layout::{ISSUER_LEN, IdLayout, UNROUTABLE, UNROUTABLE_LEN, mask_issuer},
     id_scheme::IdScheme,
+    retry_ids::SharedRetryIds,
 };
 use crate::metrics::QuicMetrics;
 use litequic_base::half_sip_hash::SipHashKey;
@@ -73,43 +74,42 @@ pub struct ConnectionIdFormat {
     /// Number of the last ID, whose lowest bytes are in the ID, as many as fit.
     counter: u128,
     metrics: Arc<QuicMetrics>,
+    retry_ids: SharedRetryIds,
 }
 
 impl ConnectionIdFormat {
     /// IDs of the only worker of a process that shares its port with no other.
     pub fn for_only_worker(scheme: Arc<IdScheme>) -> Self {
         let own = OwnIds::new(&scheme, 0, Arc::default(), WorkerIndex(0), 1);
-        Self::new(own, scheme, Arc::default())
+        Self::new(own, scheme, Arc::default(), Arc::default())
     }
 
-    /// Issues IDs by `scheme` for the worker of `own`; `metrics` counts them.
-    pub(crate) fn new(own: OwnIds, scheme: Arc<IdScheme>, metrics: Arc<QuicMetrics>) -> Self {
+    /// Issues IDs by `scheme` for the worker of `own`; `metrics` counts them, and `retry_ids` has the last one.
+    pub(crate) fn new(
+        own: OwnIds,
+        scheme: Arc<IdScheme>,
+        metrics: Arc<QuicMetrics>,
+        retry_ids: SharedRetryIds,
+    ) -> Self {
         // A restarted process has the generation of the one before, and must not repeat its IDs.
-        Self { own, scheme, counter: rand::random(), metrics }
+        Self { own, scheme, counter: rand::random(), metrics, retry_ids }
     }
 
-    fn issue_id(&mut self) -> IdBytes {
+    fn issue_id(&mut self) -> Vec<u8> {
         let issuer = [self.own.generation, self.own.worker.0];
-        match self.own.layout.0.zip(self.own.layout.hashed_range()) {
-            Some((shape, hashed)) => {
-                self.counter = self.counter.wrapping_add(1);
-                let unique = usize::from(shape.nonce).saturating_sub(ISSUER_LEN);
-                let counter = self.counter.to_be_bytes();
-                let counter = counter.get(counter.len().saturating_sub(unique)..).unwrap_or_default();
-                let mut id = IdBytes::default();
-                self.scheme.write_id(&mut id, issuer, counter);
-                let tail = mask_issuer(issuer, self.own.mask, id.get(hashed));
-                id.push_part(&tail);
-                id
-            }
-            None => {
-                // rand's generator is a CSPRNG, reseeded from the system.
-                let random: [u8; UNROUTABLE_LEN - 1 - ISSUER_LEN] = rand::random();
-                let mut id = IdBytes::default();
-                [&[UNROUTABLE][..], &issuer, &random].into_iter().for_each(|part| id.push_part(part));
-                id
-            }
-        }
+        let Some((shape, hashed)) = self.own.layout.0.zip(self.own.layout.hashed_range()) else {
+            // rand's generator is a CSPRNG, reseeded from the system.
+            let random: [u8; UNROUTABLE_LEN - 1 - ISSUER_LEN] = rand::random();
+            return [&[UNROUTABLE][..], &issuer, &random].concat();
+        };
+        self.counter = self.counter.wrapping_add(1);
+        let unique = usize::from(shape.nonce).saturating_sub(ISSUER_LEN);
+        let counter = self.counter.to_be_bytes();
+        let counter = counter.get(counter.len().saturating_sub(unique)..).unwrap_or_default();
+        let mut id = self.scheme.begin_id(issuer, counter);
+        let tail = mask_issuer(issuer, self.own.mask, id.get(hashed).unwrap_or_default());
+        id.extend(tail);
+        id
     }
 }
 
@@ -117,8 +117,9 @@ impl Generator for ConnectionIdFormat {
     #[expect(clippy::expect_used, reason = "16 to 20 bytes are an ID's length by construction")]
     fn generate(&mut self, _: &ConnectionInfo<'_>) -> LocalId {
         let id = self.issue_id();
-        let id = LocalId::try_from_bytes(id.as_bytes()).expect("16 to 20 bytes are a connection ID");
+        let id = LocalId::try_from_bytes(&id).expect("16 to 20 bytes are a connection ID");
         self.metrics.connection_ids_issued.increment();
+        self.retry_ids.lock().issued = Some(id);
         id
     }
 
@@ -170,7 +171,7 @@ mod tests {
     fn of_worker(scheme: &Arc<IdScheme>, worker: u8) -> ConnectionIdFormat {
         let others = Arc::new(Generations::from_numbers([GENERATION - 2, GENERATION + 1]));
         let own = OwnIds::new(scheme, GENERATION, others, WorkerIndex(worker), 4);
-        ConnectionIdFormat::new(own, Arc::clone(scheme), Arc::default())
+        ConnectionIdFormat::new(own, Arc::clone(scheme), Arc::default(), Arc::default())
     }
 
     fn format(worker: u8) -> ConnectionIdFormat {
@@ -282,8 +283,8 @@ mod tests {
         let begin = of_worker(&scheme, 0).counter;
         let issued = |n: u128| {
             let mut format = ConnectionIdFormat { counter: begin.wrapping_add(n * 2_500_000), ..of_worker(&scheme, 0) };
-            let number = |id: IdBytes| {
-                let bytes: [u8; 5] = id.as_bytes()[9..14].try_into().unwrap();
+            let number = |id: Vec<u8>| {
+                let bytes: [u8; 5] = id[9..14].try_into().unwrap();
                 bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
             };
             (0..2_500_000).map(|_| number(format.issue_id())).collect::<Vec<u64>>()

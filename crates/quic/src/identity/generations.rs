@@ -2,15 +2,20 @@
 //! successor that takes over (docs/adr/0020-upgrade.md). All have the same stateless reset tokens, so a reset from this
 //! process would end a connection of another one (RFC 9000 §21.11): none is sent as long as they run.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
-const WORD_BITS: usize = u64::BITS as usize;
-/// Words of the set: a bit for each of the 256 generations.
-const SET_WORDS: usize = 256 / WORD_BITS;
+use std::{
+    collections::HashSet,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+};
 
 /// A set of generations. Written by the control thread; workers read it for packets without a connection.
-#[derive(Debug, Default)]
-pub struct Generations([AtomicU64; SET_WORDS]);
+#[derive(Debug)]
+pub struct Generations([AtomicBool; 256]);
+
+impl Default for Generations {
+    fn default() -> Self {
+        Self([const { AtomicBool::new(false) }; 256])
+    }
+}
 
 impl Generations {
     /// A set of exactly `generations`.
@@ -22,27 +27,19 @@ impl Generations {
 
     /// Replaces the set by `generations`.
     pub fn replace_generations(&self, generations: impl IntoIterator<Item = u8>) {
-        let mut words = [0; SET_WORDS];
-        for generation in generations.into_iter().map(usize::from) {
-            if let Some(word) = words.get_mut(generation / WORD_BITS) {
-                *word |= 1 << (generation % WORD_BITS);
-            }
+        let generations: HashSet<u8> = generations.into_iter().collect();
+        for (number, member) in (0..=u8::MAX).zip(&self.0) {
+            member.store(generations.contains(&number), Relaxed);
         }
-        self.store_words(words);
     }
 
     /// Replaces the set by all generations: another process serves, or soon will, and tracks the others.
     pub fn include_all(&self) {
-        self.store_words([u64::MAX; SET_WORDS]);
+        self.replace_generations(0..=u8::MAX);
     }
 
     pub(super) fn contains(&self, generation: u8) -> bool {
-        let generation = usize::from(generation);
-        self.0.get(generation / WORD_BITS).is_some_and(|word| word.load(Relaxed) >> (generation % WORD_BITS) & 1 == 1)
-    }
-
-    fn store_words(&self, words: [u64; SET_WORDS]) {
-        self.0.iter().zip(words).for_each(|(word, value)| word.store(value, Relaxed));
+        self.0.get(usize::from(generation)).is_some_and(|member| member.load(Relaxed))
     }
 }
 

@@ -23,8 +23,6 @@ use std::{fmt, ops::Range};
 pub(super) const UNROUTABLE_LEN: usize = 16;
 /// First byte of an ID without a server ID: the rotation for "not routable", and the length.
 pub(super) const UNROUTABLE: u8 = 0b111 << 5 | 15;
-/// Largest connection ID in bytes (RFC 9000 §17.2).
-pub(super) const MAX_CONNECTION_ID_LEN: usize = 20;
 /// Header form bit of a packet's first byte (RFC 9000 §17.2).
 const LONG_HEADER: u8 = 0x80;
 /// Bits of an ID's first byte that hold the length of the other bytes.
@@ -116,32 +114,4 @@ fn hash_words(bytes: &[u8]) -> impl Iterator<Item = u32> + '_ {
     let (whole, rest) = bytes.as_chunks::<4>();
     let last = bytes.last_chunk().filter(|_| !rest.is_empty());
     whole.iter().chain(last).map(|word| u32::from_be_bytes(*word))
-}
-
-/// Buffer in which an ID is written.
-#[derive(Debug, Default)]
-pub(super) struct IdBytes {
-    bytes: [u8; MAX_CONNECTION_ID_LEN],
-    len: usize,
-}
-
-impl IdBytes {
-    /// Appends `part`, up to the longest ID.
-    pub(super) fn push_part(&mut self, part: &[u8]) {
-        let free = self.bytes.iter_mut().skip(self.len);
-        self.len += free.zip(part).map(|(byte, value)| *byte = *value).count();
-    }
-
-    /// Written bytes from `begin` on.
-    pub(super) fn bytes_from(&mut self, begin: usize) -> &mut [u8] {
-        self.bytes.get_mut(begin..self.len).unwrap_or_default()
-    }
-
-    pub(super) fn get(&self, range: Range<usize>) -> &[u8] {
-        self.bytes.get(range).unwrap_or_default()
-    }
-
-    pub(super) fn as_bytes(&self) -> &[u8] {
-        self.get(0..self.len)
-    }
 }

@@ -2,7 +2,7 @@
 //! before stay valid for a while.
 
 use super::{
-    id_layout::{ISSUER_LEN, IdBytes, IdLayout, ROTATION_SHIFT},
+    id_layout::{ISSUER_LEN, IdLayout, ROTATION_SHIFT},
     quic_lb::{IdCipher, ServerIdKey},
 };
 use arc_swap::ArcSwapOption;
@@ -128,25 +128,19 @@ impl IdScheme {
         self.current.load().as_ref().map(|routed| routed.lifetime)
     }
 
-    /// Writes an ID up to the mask. `counter` is unique among the IDs of `issuer`.
-    pub(super) fn write_id(&self, id: &mut IdBytes, issuer: [u8; ISSUER_LEN], counter: &[u8]) {
+    /// Makes an ID up to the mask. `counter` is unique among the IDs of `issuer`.
+    pub(super) fn begin_id(&self, issuer: [u8; ISSUER_LEN], counter: &[u8]) -> Vec<u8> {
         let routed = self.current.load();
-        let Some(routed) = routed.as_ref() else { return };
+        let Some(routed) = routed.as_ref() else { return Vec::new() };
         let (_, length) = self.layout.first_byte();
         let IdConfiguration { server_id, rotation, cipher } = &routed.current;
-        id.push_part(&[rotation << ROTATION_SHIFT | length]);
-        id.push_part(server_id);
-        match cipher {
-            Some(cipher) => {
-                id.push_part(&issuer);
-                id.push_part(counter);
-                cipher.encrypt(id.bytes_from(1));
-            }
-            None => {
-                id.push_part(counter);
-                self.counters.encrypt(id.bytes_from(1 + server_id.len()));
-            }
-        }
+        let first = [rotation << ROTATION_SHIFT | length];
+        let (mut id, encrypted, cipher) = match cipher {
+            Some(cipher) => ([&first, &**server_id, &issuer, counter].concat(), 1, &**cipher),
+            None => ([&first, &**server_id, counter].concat(), 1 + server_id.len(), &self.counters),
+        };
+        cipher.encrypt(id.get_mut(encrypted..).unwrap_or_default());
+        id
     }
 
     /// Owner of `id`, the destination of a packet without a connection.
@@ -191,10 +185,9 @@ impl IdConfiguration {
     fn has_server_id(&self, rest: &[u8], layout: IdLayout) -> bool {
         match (&self.cipher, layout.hashed_range()) {
             (Some(cipher), Some(encrypted)) => {
-                let mut text = IdBytes::default();
-                text.push_part(rest.get(..encrypted.len()).unwrap_or_default());
-                cipher.decrypt(text.bytes_from(0));
-                text.bytes_from(0).starts_with(&self.server_id)
+                let mut text = rest.get(..encrypted.len()).unwrap_or_default().to_vec();
+                cipher.decrypt(&mut text);
+                text.starts_with(&self.server_id)
             }
             _ => rest.starts_with(&self.server_id),
         }
@@ -208,11 +201,10 @@ mod tests {
     const KEY: [u8; 16] = [7; 16];
 
     fn id(scheme: &IdScheme, counter: u8) -> Vec<u8> {
-        let mut id = IdBytes::default();
         let shape = scheme.layout().0.unwrap();
-        scheme.write_id(&mut id, [1, 2], &vec![counter; usize::from(shape.nonce) - ISSUER_LEN]);
-        id.push_part(&[0, 0]);
-        id.bytes_from(0).to_vec()
+        let mut id = scheme.begin_id([1, 2], &vec![counter; usize::from(shape.nonce) - ISSUER_LEN]);
+        id.extend([0, 0]);
+        id
     }
 
     #[test]

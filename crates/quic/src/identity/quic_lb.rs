@@ -23,8 +23,6 @@ use std::{
 
 /// Bytes of a key and of a block.
 pub(super) const BLOCK_LEN: usize = 16;
-/// Bytes of the largest half, which is one of 19 bytes.
-const MAX_HALF_LEN: usize = 10;
 /// Largest file of a key in bytes: a larger file is another file, or never ends.
 const MAX_KEY_FILE_LEN: u64 = 4096;
 /// Hexadecimal digits of a key.
@@ -70,15 +68,13 @@ impl ServerIdKey {
         if let Some(other) = text.iter().find(|byte| !byte.is_ascii_hexdigit()) {
             return Err(wrong(format!("the byte 0x{other:02x}")));
         }
-        let digits = text.iter().filter_map(|digit| char::from(*digit).to_digit(16)).collect::<Vec<_>>();
-        let too_many =
-            || if digits.len() > DIGITS { "too many digits".into() } else { format!("{} digits", digits.len()) };
-        let digits: [u32; DIGITS] = digits.as_slice().try_into().map_err(|_| wrong(too_many()))?;
-        let mut key = [0; BLOCK_LEN];
-        let (pairs, _) = digits.as_chunks::<2>();
-        // Each pair of digits is a byte.
-        key.iter_mut().zip(pairs).for_each(|(byte, [high, low])| *byte = u8::try_from(high << 4 | low).unwrap_or(0));
-        Ok(Self(key))
+        let digits = str::from_utf8(text).unwrap_or_default();
+        if digits.len() != DIGITS {
+            let found = if digits.len() > DIGITS { "too many".into() } else { digits.len().to_string() };
+            return Err(wrong(format!("{found} digits")));
+        }
+        let key = u128::from_str_radix(digits, 16).map_err(|error| wrong(error.to_string()))?;
+        Ok(Self(key.to_be_bytes()))
     }
 }
 
@@ -128,30 +124,23 @@ impl IdCipher {
     fn run_passes(&self, text: &mut [u8], order: [u8; 4]) {
         let len = text.len();
         let half = len.div_ceil(2);
-        let (Some(first), Some(second), Ok(len_byte)) = (text.get(..half), text.get(len / 2..), u8::try_from(len))
-        else {
-            return;
-        };
-        let (mut left, mut right) = (FeistelHalf::new(first), FeistelHalf::new(second));
-        let is_odd = !len.is_multiple_of(2);
-        let trim = |left: &mut FeistelHalf, right: &mut FeistelHalf| {
-            if let (true, Some(last), Some(first)) = (is_odd, left.last_byte_mut(half), right.first_byte_mut()) {
-                *last &= 0xf0;
-                *first &= 0x0f;
-            }
-        };
-        trim(&mut left, &mut right);
+        let (Some(first), Some(second)) = (text.get(..half), text.get(len / 2..)) else { return };
+        // Each half is at the beginning of its block. With an odd number of bytes the halves overlap in the middle
+        // byte, where each has four bits.
+        let left_mask = !(u128::MAX >> (4 * len));
+        let right_mask = (u128::MAX >> (8 * half - 4 * len)) & !(u128::MAX >> (8 * half));
+        let (mut left, mut right) = (padded_block(first) & left_mask, padded_block(second) & right_mask);
         for pass in order {
-            let (from, to) = if pass % 2 == 1 { (&left, &mut right) } else { (&right, &mut left) };
-            let mut block = from.expand_block(len_byte, pass);
+            let (from, to, mask) =
+                if pass % 2 == 1 { (left, &mut right, right_mask) } else { (right, &mut left, left_mask) };
+            // `expand_left` and `expand_right` of the draft.
+            let mut block = (from | (len as u128) << 8 | u128::from(pass)).to_be_bytes();
             self.encrypt_block(&mut block);
-            to.xor_block(&block, half);
-            trim(&mut left, &mut right);
+            *to ^= u128::from_be_bytes(block) & mask;
         }
-        // With an odd number of bytes the halves overlap in the middle byte, where each has four bits.
-        text.iter_mut().for_each(|byte| *byte = 0);
-        text.iter_mut().zip(left.0).take(half).for_each(|(byte, part)| *byte |= part);
-        text.iter_mut().skip(len / 2).zip(right.0).for_each(|(byte, part)| *byte |= part);
+        text.fill(0);
+        text.iter_mut().zip(left.to_be_bytes()).for_each(|(byte, part)| *byte |= part);
+        text.iter_mut().skip(len / 2).zip(right.to_be_bytes()).for_each(|(byte, part)| *byte |= part);
     }
 
     fn encrypt_block(&self, block: &mut [u8]) {
@@ -162,36 +151,11 @@ impl IdCipher {
 
 litequic_base::partial_debug!(IdCipher);
 
-/// One half of the text in the Feistel network, followed by zeroes.
-struct FeistelHalf([u8; MAX_HALF_LEN]);
-
-impl FeistelHalf {
-    fn new(bytes: &[u8]) -> Self {
-        let mut half = [0; MAX_HALF_LEN];
-        half.iter_mut().zip(bytes).for_each(|(byte, value)| *byte = *value);
-        Self(half)
-    }
-
-    fn first_byte_mut(&mut self) -> Option<&mut u8> {
-        self.0.first_mut()
-    }
-
-    fn last_byte_mut(&mut self, len: usize) -> Option<&mut u8> {
-        self.0.get_mut(len.checked_sub(1)?)
-    }
-
-    /// Expands the half to a block (`expand_left` and `expand_right` of the draft).
-    fn expand_block(&self, len: u8, pass: u8) -> [u8; BLOCK_LEN] {
-        let mut block = [0; BLOCK_LEN];
-        block.iter_mut().zip(self.0).for_each(|(byte, value)| *byte = value);
-        let [.., of_len, of_pass] = &mut block;
-        (*of_len, *of_pass) = (len, pass);
-        block
-    }
-
-    fn xor_block(&mut self, block: &[u8; BLOCK_LEN], len: usize) {
-        self.0.iter_mut().zip(block).take(len).for_each(|(byte, value)| *byte ^= value);
-    }
+/// A block that begins with `bytes`, followed by zeroes.
+fn padded_block(bytes: &[u8]) -> u128 {
+    let mut block = [0; BLOCK_LEN];
+    block.iter_mut().zip(bytes).for_each(|(byte, value)| *byte = *value);
+    u128::from_be_bytes(block)
 }
 
 #[cfg(test)]

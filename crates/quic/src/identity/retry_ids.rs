@@ -3,7 +3,12 @@
 //! known elsewhere in the same turn. They also distinguish a new ID from that of a packet without a connection, when a
 //! stateless reset token is requested for it. Pure.
 
+use parking_lot::Mutex;
 use s2n_quic_core::connection::LocalId;
+use std::sync::Arc;
+
+/// [`RetryIds`] of one endpoint, whose providers run one after the other: the lock is never contended.
+pub(crate) type SharedRetryIds = Arc<Mutex<RetryIds>>;
 
 /// Connection IDs of one endpoint that concern the current token.
 #[derive(Debug, Default)]

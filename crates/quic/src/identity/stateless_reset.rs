@@ -15,11 +15,12 @@
 //! within a process it ends connections that were closed while their client slept. With a key of `listen.secret_file`
 //! clients of a process that crashed get a reset from the next one.
 
-use super::{IdScheme, ServerIdOwner, secrets::Secrets};
+use super::{IdScheme, ServerIdOwner, retry_ids::SharedRetryIds, secrets::Secrets};
 use crate::metrics::QuicMetrics;
 use aws_lc_rs::hmac;
+use s2n_quic::provider::stateless_reset_token::{Generator, Provider};
 use s2n_quic_core::stateless_reset::token::{LEN, Token};
-use std::{net::SocketAddr, sync::Arc};
+use std::{convert::Infallible, net::SocketAddr, sync::Arc};
 
 /// Stateless reset tokens of one endpoint: HMAC-SHA256 of the connection ID, cut to the token's length.
 #[derive(Debug)]
@@ -27,18 +28,20 @@ pub(crate) struct ResetTokens {
     key: hmac::Key,
     scheme: Arc<IdScheme>,
     metrics: Arc<QuicMetrics>,
+    retry_ids: SharedRetryIds,
 }
 
 impl ResetTokens {
     /// Tokens of the endpoint that is bound to `address`, whose IDs follow `scheme`; `metrics` counts packets without a
-    /// connection.
+    /// connection, which are told from new IDs by `retry_ids`.
     pub(crate) fn new(
         secrets: &Secrets,
         address: SocketAddr,
         scheme: Arc<IdScheme>,
         metrics: Arc<QuicMetrics>,
+        retry_ids: SharedRetryIds,
     ) -> Self {
-        Self { key: secrets.reset_key(address), scheme, metrics }
+        Self { key: secrets.reset_key(address), scheme, metrics, retry_ids }
     }
 
     /// Counts a packet without a connection by the owner of its ID.
@@ -53,7 +56,7 @@ impl ResetTokens {
     }
 
     /// Token of `id`, which is new if it `begins`, or belongs to a packet without a connection, which is counted.
-    pub(crate) fn reset_token(&self, id: &[u8], begins: bool) -> Token {
+    fn reset_token(&self, id: &[u8], begins: bool) -> Token {
         if !begins {
             self.count_by_owner(id);
         }
@@ -64,15 +67,39 @@ impl ResetTokens {
     }
 }
 
+impl Provider for ResetTokens {
+    type Generator = Self;
+    type Error = Infallible;
+
+    fn start(self) -> Result<Self, Infallible> {
+        Ok(self)
+    }
+}
+
+impl Generator for ResetTokens {
+    const ENABLED: bool = true;
+
+    fn generate(&mut self, local_connection_id: &[u8]) -> Token {
+        // s2n-quic also requests the tokens of newly issued IDs here.
+        let begins = self.retry_ids.lock().begin_id(local_connection_id);
+        self.reset_token(local_connection_id, begins)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Replica;
+    use crate::{
+        Replica,
+        identity::connection_id::{ConnectionIdFormat, OwnIds, WorkerIndex},
+    };
     use litequic_config::ServerId;
+    use s2n_quic::provider::connection_id::{ConnectionInfo, Generator as _};
+    use s2n_quic_core::inet::SocketAddress;
 
     fn of_secrets(secrets: &Secrets, address: SocketAddr) -> ResetTokens {
         let scheme = Arc::new(IdScheme::new(None, None, None).unwrap());
-        ResetTokens::new(secrets, address, scheme, Arc::default())
+        ResetTokens::new(secrets, address, scheme, Arc::default(), Arc::default())
     }
 
     fn tokens(secret: u8, address: &str) -> ResetTokens {
@@ -86,7 +113,7 @@ mod tests {
         let metrics = Arc::<QuicMetrics>::default();
         let secrets = Secrets::from_secret(&[1; 32]);
         let address = "0.0.0.0:443".parse().unwrap();
-        let tokens = ResetTokens::new(&secrets, address, scheme, Arc::clone(&metrics));
+        let tokens = ResetTokens::new(&secrets, address, scheme, Arc::clone(&metrics), Arc::default());
         let own = [&[0x0f, 1][..], &[7; 14]].concat();
         let count = || {
             let QuicMetrics {
@@ -139,6 +166,29 @@ mod tests {
         let tokens = addresses.map(|address| tokens(1, address).reset_token(b"an id", true));
         for (index, token) in tokens.iter().enumerate() {
             assert!(!tokens[..index].contains(token), "{}", addresses[index]);
+        }
+    }
+
+    #[test]
+    fn only_the_second_token_of_an_id_counts_an_unknown_packet() {
+        let (retry_ids, metrics) = (SharedRetryIds::default(), Arc::<QuicMetrics>::default());
+        let scheme = Arc::new(IdScheme::new(None, None, None).unwrap());
+        let own = OwnIds::new(&scheme, 0, Arc::default(), WorkerIndex(0), 1);
+        let mut ids = ConnectionIdFormat::new(own, Arc::clone(&scheme), Arc::default(), Arc::clone(&retry_ids));
+        let secrets = Secrets::from_secret(&[1; 32]);
+        let address = ([127, 0, 0, 1], 443).into();
+        let mut resets = ResetTokens::new(&secrets, address, scheme, Arc::clone(&metrics), Arc::clone(&retry_ids));
+        let id = ids.generate(&ConnectionInfo::new(&SocketAddress::default()));
+        assert_eq!(retry_ids.lock().issued, Some(id));
+        for unknown in [0, 1] {
+            resets.generate(id.as_bytes());
+            assert_eq!(metrics.packets_without_connection_none.get(), unknown);
+        }
+        // s2n-quic adopts a client's own ID after a Retry.
+        retry_ids.lock().record_addressed(&[2; 16]);
+        for unknown in [1, 2] {
+            resets.generate(&[2; 16]);
+            assert_eq!(metrics.packets_without_connection_none.get(), unknown);
         }
     }
 }

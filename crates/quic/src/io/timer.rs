@@ -10,13 +10,9 @@ use std::{
 };
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// Clock of an endpoint, from zero at the creation.
+/// Clock of an endpoint, from zero at the creation: tokio's, which fuzz targets stop.
 #[derive(Debug, Clone)]
 pub(super) struct EndpointClock {
-    #[cfg(not(feature = "fuzzing"))]
-    clock: time::StdClock,
-    /// tokio's clock, which fuzz targets stop.
-    #[cfg(feature = "fuzzing")]
     epoch: Instant,
     moderation: Moderation,
 }
@@ -24,23 +20,11 @@ pub(super) struct EndpointClock {
 impl EndpointClock {
     /// A clock whose timers expire in the turns of `moderation`.
     pub(super) fn new(moderation: Moderation) -> Self {
-        Self {
-            #[cfg(not(feature = "fuzzing"))]
-            clock: time::StdClock::default(),
-            #[cfg(feature = "fuzzing")]
-            epoch: Instant::now(),
-            moderation,
-        }
+        Self { epoch: Instant::now(), moderation }
     }
 }
 
 impl time::Clock for EndpointClock {
-    #[cfg(not(feature = "fuzzing"))]
-    fn get_time(&self) -> Timestamp {
-        self.clock.get_time()
-    }
-
-    #[cfg(feature = "fuzzing")]
     fn get_time(&self) -> Timestamp {
         time::NoopClock.get_time() + self.epoch.elapsed()
     }
@@ -50,18 +34,14 @@ impl time::ClockWithTimer for EndpointClock {
     type Timer = EndpointTimer;
 
     fn timer(&self) -> EndpointTimer {
-        let epoch = Instant::now();
-        let moderation = self.moderation.clone();
-        EndpointTimer { epoch: (self.get_time(), epoch), moderation, target: None, sleep: Box::pin(sleep_until(epoch)) }
+        EndpointTimer { clock: self.clone(), target: None, sleep: Box::pin(sleep_until(self.epoch)) }
     }
 }
 
 /// Timer that wakes the endpoint at the last requested time.
 #[derive(Debug)]
 pub(super) struct EndpointTimer {
-    /// A moment on both clocks: of s2n-quic and of Tokio.
-    epoch: (Timestamp, Instant),
-    moderation: Moderation,
+    clock: EndpointClock,
     /// Requested time; `None` after the timer has fired.
     target: Option<Instant>,
     sleep: Pin<Box<Sleep>>,
@@ -75,7 +55,7 @@ impl time::clock::Timer for EndpointTimer {
         ready!(self.sleep.as_mut().poll(cx));
         if let Some(target) = self.target.take() {
             timers::record_expiry(target);
-            self.moderation.record_lateness(target);
+            self.clock.moderation.record_lateness(target);
         }
         Poll::Ready(())
     }
@@ -84,8 +64,9 @@ impl time::clock::Timer for EndpointTimer {
     /// endpoint requests a time that is microseconds later after every batch, and each change of a timer costs. While
     /// receiving is moderated, timers expire with its turns.
     fn update(&mut self, at: Timestamp) {
-        let Some(target) = self.epoch.1.checked_add(at.saturating_duration_since(self.epoch.0)) else { return };
-        let target = self.moderation.align_timer(target);
+        let since = at.saturating_duration_since(time::NoopClock.get_time());
+        let Some(target) = self.clock.epoch.checked_add(since) else { return };
+        let target = self.clock.moderation.align_timer(target);
         if self.target != Some(target) {
             self.sleep.as_mut().reset(target);
             self.target = Some(target);
@@ -120,7 +101,7 @@ mod tests {
     async fn a_timer_is_not_moved_within_a_millisecond() {
         let clock = EndpointClock::new(Moderation::new(false, Arc::default()));
         let mut timer = clock.timer();
-        let base = timer.epoch.0 + Duration::from_millis(50);
+        let base = time::NoopClock.get_time() + Duration::from_millis(50);
         timer.update(base);
         let target = timer.target;
         timer.update(base + Duration::from_micros(900));

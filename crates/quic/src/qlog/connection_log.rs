@@ -1,18 +1,23 @@
 //! Writes the log of one connection: events add lines, which the order passes on.
 
 use super::{
-    frames::{self, AckFrequencyFrame, milliseconds},
+    frames::{self, milliseconds},
     log_order::{LogOrder, RECORD_SEPARATOR, write_event_record, write_omitted_count},
     parameters,
 };
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use s2n_quic_core::{connection::Error, endpoint::Location, packet::number::PacketNumberSpace};
+use s2n_quic::provider::event::events::RecoveryMetrics;
+use s2n_quic_core::{
+    connection::Error,
+    endpoint::Location,
+    packet::number::{PacketNumber, PacketNumberSpace},
+};
 use serde_json::{Map, Value as Json, json};
 use std::{
     net::{IpAddr, SocketAddr},
     sync::Arc,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 /// Event schemas: that of the published draft, and litequic's own events (docs/operating.md, Packets of a connection).
@@ -37,32 +42,14 @@ struct LogState {
     /// Number of events left out since the last written line.
     omitted: u64,
     lines: Vec<u8>,
-    metrics: LogMetrics,
+    /// Members of the last `quic:recovery_metrics_updated`, with those that had not changed.
+    metrics: Map<String, Json>,
     congestion: Option<&'static str>,
     batch: u64,
     /// Bursts of the pacer that had begun before the last packet was sent, and that packet's number.
     bursts: (u64, u64),
     /// Unit of delays in the client's ACK frames.
     ack_delay_exponent: Option<u8>,
-}
-
-/// State of loss detection and of the congestion controller, as reported by s2n-quic.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct LogMetrics {
-    pub(crate) min_rtt: Duration,
-    pub(crate) smoothed_rtt: Duration,
-    pub(crate) latest_rtt: Duration,
-    pub(crate) rtt_variance: Duration,
-    pub(crate) pto_count: u32,
-    pub(crate) congestion_window: u32,
-    pub(crate) bytes_in_flight: u32,
-}
-
-/// Packet number and space of a logged packet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct LoggedPacket {
-    pub(crate) space: PacketNumberSpace,
-    pub(crate) number: u64,
 }
 
 impl ConnectionLog {
@@ -116,20 +103,20 @@ impl ConnectionLog {
 
     /// Logs the encoded transport parameters of litequic or of the client.
     pub(crate) fn log_parameters(&self, is_local: bool, encoded: &[u8]) {
-        if !is_local {
-            self.set_ack_delay_exponent(parameters::read_ack_delay_exponent(encoded));
-        }
         let mut data = parameters::parameters_json(encoded);
+        if !is_local {
+            self.set_ack_delay_exponent(parameters::ack_delay_exponent(&data));
+        }
         data.insert("initiator".into(), if is_local { "local" } else { "remote" }.into());
         self.write_event("quic:parameters_set", &data.into());
     }
 
     /// Logs a received packet with its unchanged `payload`; `batch` is the receive batch, 0 without batches.
-    pub(crate) fn log_received(&self, packet: LoggedPacket, payload: &[u8], batch: u64) {
+    pub(crate) fn log_received(&self, packet: PacketNumber, payload: &[u8], batch: u64) {
         if batch > 0 && std::mem::replace(&mut self.state.lock().batch, batch) != batch {
             self.write_event("litequic:receive_batch", &json!({ "batch": batch }));
         }
-        let exponent = match packet.space {
+        let exponent = match packet.space() {
             PacketNumberSpace::ApplicationData => {
                 self.state.lock().ack_delay_exponent.unwrap_or(OWN_ACK_DELAY_EXPONENT)
             }
@@ -141,54 +128,43 @@ impl ConnectionLog {
 
     /// Logs a packet that leaves with `payload`, before which `bursts` bursts of the pacer have begun. The pacer begins
     /// one with the packet that leaves first, once it has left.
-    pub(crate) fn log_packet_sent(&self, packet: LoggedPacket, payload: &[u8], bursts: u64) {
-        if packet.space == PacketNumberSpace::ApplicationData {
-            let (before, first) = std::mem::replace(&mut self.state.lock().bursts, (bursts, packet.number));
+    pub(crate) fn log_packet_sent(&self, packet: PacketNumber, payload: &[u8], bursts: u64) {
+        if packet.space() == PacketNumberSpace::ApplicationData {
+            let (before, first) = std::mem::replace(&mut self.state.lock().bursts, (bursts, packet.as_u64()));
             if bursts != before {
                 self.write_event("litequic:pacing_train", &json!({ "train": bursts, "first_packet": first }));
             }
         }
-        if let Some(requested) = self.write_packet("quic:packet_sent", packet, payload, OWN_ACK_DELAY_EXPONENT) {
-            let data = json!({
-                "packet_number": packet.number, "sequence_number": requested.sequence_number,
-                "ack_eliciting_threshold": requested.ack_eliciting_threshold,
-                "requested_max_ack_delay": milliseconds(requested.requested_max_ack_delay),
-                "reordering_threshold": requested.reordering_threshold,
-            });
-            self.write_event("litequic:ack_frequency_requested", &data);
+        if let Some(mut requested) = self.write_packet("quic:packet_sent", packet, payload, OWN_ACK_DELAY_EXPONENT) {
+            frames::set_member(&mut requested, "packet_number", packet.as_u64());
+            self.write_event("litequic:ack_frequency_requested", &requested);
         }
     }
 
-    /// Writes a packet with its frames, and returns its ACK_FREQUENCY frame, if any.
-    fn write_packet(
-        &self,
-        event: &str,
-        packet: LoggedPacket,
-        payload: &[u8],
-        exponent: u8,
-    ) -> Option<AckFrequencyFrame> {
+    /// Writes a packet with its frames, and returns the values of its ACK_FREQUENCY frame, if any.
+    fn write_packet(&self, event: &str, packet: PacketNumber, payload: &[u8], exponent: u8) -> Option<Json> {
         let (frames, ack_frequency) = frames::frames_json(payload, exponent);
         let raw = json!({ "payload_length": payload.len() });
-        self.write_event(event, &json!({ "header": packet.header_json(), "frames": frames, "raw": raw }));
+        self.write_event(event, &json!({ "header": header_json(packet), "frames": frames, "raw": raw }));
         ack_frequency
     }
 
     /// Logs that the ACK frame of a received packet had no new numbers and was replaced by PADDING.
-    pub(crate) fn log_ack_merged(&self, packet: LoggedPacket) {
-        self.write_event("litequic:ack_merged", &json!({ "packet_number": packet.number }));
+    pub(crate) fn log_ack_merged(&self, packet: PacketNumber) {
+        self.write_event("litequic:ack_merged", &json!({ "packet_number": packet.as_u64() }));
     }
 
     /// Logs that a received packet belongs to a flood and was replaced by PADDING.
-    pub(crate) fn log_dropped(&self, packet: LoggedPacket, bytes: usize) {
+    pub(crate) fn log_dropped(&self, packet: PacketNumber, bytes: usize) {
         let data = json!({
-            "header": packet.header_json(), "raw": { "payload_length": bytes }, "trigger": "rejected",
+            "header": header_json(packet), "raw": { "payload_length": bytes }, "trigger": "rejected",
             "details": { "limit": "max_control_frames" },
         });
         self.write_event("quic:packet_dropped", &data);
     }
 
-    pub(crate) fn log_lost(&self, packet: LoggedPacket, is_mtu_probe: bool) {
-        let mut data = json!({ "header": packet.header_json() });
+    pub(crate) fn log_lost(&self, packet: PacketNumber, is_mtu_probe: bool) {
+        let mut data = json!({ "header": header_json(packet) });
         if is_mtu_probe {
             frames::set_member(&mut data, "is_mtu_probe_packet", true);
         }
@@ -196,16 +172,15 @@ impl ConnectionLog {
     }
 
     /// Logs changes of the path's state to `metrics`, and of slow start.
-    pub(crate) fn log_recovery(&self, metrics: LogMetrics, is_slow_start: bool) {
+    pub(crate) fn log_recovery(&self, metrics: Map<String, Json>, is_slow_start: bool) {
         let now = if is_slow_start { "slow_start" } else { "congestion_avoidance" };
         let (before, old) = {
             let mut state = self.state.lock();
-            (std::mem::replace(&mut state.metrics, metrics), state.congestion.replace(now))
+            (std::mem::replace(&mut state.metrics, metrics.clone()), state.congestion.replace(now))
         };
-        if before != metrics {
-            let mut changed = metrics.named_values();
-            let before = before.named_values();
-            changed.retain(|name, value| before.get(name) != Some(value));
+        let mut changed = metrics;
+        changed.retain(|name, value| before.get(name) != Some(value));
+        if !changed.is_empty() {
             self.write_event("quic:recovery_metrics_updated", &changed.into());
         }
         match old {
@@ -268,33 +243,27 @@ impl Drop for ConnectionLog {
     }
 }
 
-impl LogMetrics {
-    fn named_values(self) -> Map<String, Json> {
-        let times = [
-            ("min_rtt", self.min_rtt),
-            ("smoothed_rtt", self.smoothed_rtt),
-            ("latest_rtt", self.latest_rtt),
-            ("rtt_variance", self.rtt_variance),
-        ];
-        let numbers = [
-            ("pto_count", self.pto_count),
-            ("congestion_window", self.congestion_window),
-            ("bytes_in_flight", self.bytes_in_flight),
-        ];
-        let times = times.map(|(name, time)| (name.to_owned(), milliseconds(time)));
-        times.into_iter().chain(numbers.map(|(name, number)| (name.to_owned(), number.into()))).collect()
-    }
+/// State of loss detection and of the congestion controller, as members of `quic:recovery_metrics_updated`.
+pub(crate) fn recovery_metrics(event: &RecoveryMetrics<'_>) -> Map<String, Json> {
+    let members = [
+        ("min_rtt", milliseconds(event.min_rtt)),
+        ("smoothed_rtt", milliseconds(event.smoothed_rtt)),
+        ("latest_rtt", milliseconds(event.latest_rtt)),
+        ("rtt_variance", milliseconds(event.rtt_variance)),
+        ("pto_count", event.pto_count.into()),
+        ("congestion_window", event.congestion_window.into()),
+        ("bytes_in_flight", event.bytes_in_flight.into()),
+    ];
+    members.map(|(name, value)| (name.to_owned(), value)).into_iter().collect()
 }
 
-impl LoggedPacket {
-    fn header_json(self) -> Json {
-        let kind = match self.space {
-            PacketNumberSpace::Initial => "initial",
-            PacketNumberSpace::Handshake => "handshake",
-            PacketNumberSpace::ApplicationData => "1RTT",
-        };
-        json!({ "packet_type": kind, "packet_number": self.number })
-    }
+fn header_json(packet: PacketNumber) -> Json {
+    let kind = match packet.space() {
+        PacketNumberSpace::Initial => "initial",
+        PacketNumberSpace::Handshake => "handshake",
+        PacketNumberSpace::ApplicationData => "1RTT",
+    };
+    json!({ "packet_type": kind, "packet_number": packet.as_u64() })
 }
 
 fn endpoint_json(address: SocketAddr) -> Json {
@@ -308,6 +277,7 @@ fn endpoint_json(address: SocketAddr) -> Json {
 mod tests {
     use super::*;
     use crate::qlog::log_order::LogEnd;
+    use s2n_quic_core::varint::VarInt;
 
     fn events(order: &LogOrder) -> Vec<Json> {
         read(order.take_lines())
@@ -323,7 +293,7 @@ mod tests {
     fn events_that_were_left_out_are_counted_once_there_is_room() {
         let order = Arc::new(LogOrder::for_network("192.0.2.1".parse().unwrap(), 1, 1));
         let log = ConnectionLog::open_log(&order, 0).unwrap();
-        let packet = |number| LoggedPacket { space: PacketNumberSpace::ApplicationData, number };
+        let packet = |number| PacketNumberSpace::ApplicationData.new_packet_number(VarInt::from_u32(number));
         let payload = [0x08, 0, 1, 2, 3];
         for number in 0..10_000 {
             log.log_received(packet(number), &payload, 0);
@@ -349,10 +319,13 @@ mod tests {
     fn only_changed_recovery_metrics_are_written() {
         let order = Arc::new(LogOrder::for_network("192.0.2.1".parse().unwrap(), 1, 1));
         let log = ConnectionLog::open_log(&order, 0).unwrap();
-        let metrics = LogMetrics { congestion_window: 12_000, ..LogMetrics::default() };
-        log.log_recovery(metrics, true);
-        log.log_recovery(metrics, true);
-        log.log_recovery(LogMetrics { pto_count: 1, ..metrics }, false);
+        let metrics = |pto_count: Option<u32>| {
+            let pto_count = pto_count.map(|count| ("pto_count".to_owned(), count.into()));
+            [("congestion_window".to_owned(), 12_000.into())].into_iter().chain(pto_count).collect()
+        };
+        log.log_recovery(metrics(None), true);
+        log.log_recovery(metrics(None), true);
+        log.log_recovery(metrics(Some(1)), false);
         let changes: Vec<Json> = events(&order).into_iter().skip(1).map(|event| event["data"].clone()).collect();
         let expected = [
             serde_json::json!({ "congestion_window": 12_000 }),
@@ -368,8 +341,9 @@ mod tests {
         for (anonymous, remote) in
             [(false, serde_json::json!({ "ip_v4": "192.0.2.1", "port_v4": 7 })), (true, serde_json::json!({}))]
         {
-            let order = LogOrder::for_network("192.0.2.1".parse().unwrap(), 1, 1);
-            let order = Arc::new(if anonymous { order.without_addresses() } else { order });
+            let mut order = LogOrder::for_network("192.0.2.1".parse().unwrap(), 1, 1);
+            order.anonymous = anonymous;
+            let order = Arc::new(order);
             let log = ConnectionLog::open_log(&order, 0).unwrap();
             log.log_started("[::ffff:192.0.2.1]:7".parse().unwrap(), "[2001:db8::1]:443".parse().unwrap());
             let event = &events(&order)[1];

@@ -3,22 +3,13 @@
 //! Pure.
 
 use crate::wire::frame::{AckRanges, FrameIter, NumberRange, WireFrame, kind};
+use s2n_quic_core::{transport::error::Code, varint::VarInt};
 use serde_json::{Value as Json, json};
 use std::time::Duration;
 
-/// Values of an ACK_FREQUENCY frame (draft-ietf-quic-ack-frequency-12 §4), which only an endpoint that wants them may
-/// set.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct AckFrequencyFrame {
-    pub(super) sequence_number: u64,
-    pub(super) ack_eliciting_threshold: u64,
-    pub(super) requested_max_ack_delay: Duration,
-    pub(super) reordering_threshold: u64,
-}
-
 /// The frames of `payload`, with delays of ACK frames in the unit of `exponent` (RFC 9000 §18.2), and the ACK_FREQUENCY
 /// frame, if any.
-pub(super) fn frames_json(payload: &[u8], exponent: u8) -> (Vec<Json>, Option<AckFrequencyFrame>) {
+pub(super) fn frames_json(payload: &[u8], exponent: u8) -> (Vec<Json>, Option<Json>) {
     let (mut iter, mut at, mut ack_frequency) = (FrameIter::new(payload), 0, None);
     let mut frames = Vec::new();
     let padding = |length: usize| (length > 0).then(|| json!({ "frame_type": "padding", "raw": { "length": length } }));
@@ -28,15 +19,7 @@ pub(super) fn frames_json(payload: &[u8], exponent: u8) -> (Vec<Json>, Option<Ac
         let known = known_frame_json(&frame, exponent);
         frames.push(known.unwrap_or_else(|| unknown_frame_json(frame.kind, frame.range.len())));
         if frame.kind == kind::ACK_FREQUENCY {
-            ack_frequency =
-                frame.leading_integers().map(|[sequence_number, threshold, delay, reordering_threshold]| {
-                    AckFrequencyFrame {
-                        sequence_number,
-                        ack_eliciting_threshold: threshold,
-                        requested_max_ack_delay: Duration::from_micros(delay),
-                        reordering_threshold,
-                    }
-                });
+            ack_frequency = ack_frequency_json(&frame);
         }
     }
     let rest = payload.len().saturating_sub(at);
@@ -48,6 +31,16 @@ pub(super) fn frames_json(payload: &[u8], exponent: u8) -> (Vec<Json>, Option<Ac
         frames.push(unknown_frame_json(kind.copied().unwrap_or_default().into(), rest));
     }
     (frames, ack_frequency)
+}
+
+/// Values of an ACK_FREQUENCY frame (draft-ietf-quic-ack-frequency-12 §4), for which qlog has no form.
+fn ack_frequency_json(frame: &WireFrame<'_>) -> Option<Json> {
+    let [sequence_number, threshold, delay, reordering_threshold] = frame.leading_integers()?;
+    Some(json!({
+        "sequence_number": sequence_number, "ack_eliciting_threshold": threshold,
+        "requested_max_ack_delay": milliseconds(Duration::from_micros(delay)),
+        "reordering_threshold": reordering_threshold,
+    }))
 }
 
 fn unknown_frame_json(kind: u64, length: usize) -> Json {
@@ -184,32 +177,17 @@ pub(super) fn milliseconds(time: Duration) -> Json {
 
 /// Sets `member` to the name of an error code, or adds the code if unnamed.
 pub(super) fn set_error_code(object: &mut Json, member: &str, code: u64, is_transport: bool) {
-    /// Names of transport errors, by their codes (RFC 9000 §20.1).
-    const NAMES: [&str; 17] = [
-        "no_error",
-        "internal_error",
-        "connection_refused",
-        "flow_control_error",
-        "stream_limit_error",
-        "stream_state_error",
-        "final_size_error",
-        "frame_encoding_error",
-        "transport_parameter_error",
-        "connection_id_limit_error",
-        "protocol_violation",
-        "invalid_token",
-        "application_error",
-        "crypto_buffer_exceeded",
-        "key_update_error",
-        "aead_limit_reached",
-        "no_viable_path",
-    ];
-    let name = usize::try_from(code).ok().filter(|_| is_transport).and_then(|code| NAMES.get(code));
-    match name {
-        Some(name) => set_member(object, member, *name),
-        None if is_transport && (0x100..0x200).contains(&code) => {
-            set_member(object, member, format!("crypto_error_{code:#x}"));
-        }
+    if is_transport && (0x100..0x200).contains(&code) {
+        set_member(object, member, format!("crypto_error_{code:#x}"));
+        return;
+    }
+    // RFC 9000 §20.1; s2n-quic has no name for the last one.
+    let name = match code {
+        0x10 => Some("NO_VIABLE_PATH"),
+        _ => VarInt::new(code).ok().and_then(|code| Code::new(code).description()),
+    };
+    match name.filter(|_| is_transport) {
+        Some(name) => set_member(object, member, name.to_ascii_lowercase()),
         None => {
             set_member(object, member, "unknown");
             set_member(object, "error_code", code);
@@ -309,12 +287,10 @@ mod tests {
             assert!(!text.contains("never") && !text.contains("6e65766572"), "{text}");
         }
         let (_, ack_frequency) = frames_json(&[0x40, 0xaf, 1, 9, 0x43, 0xe8, 3], 3);
-        let expected = AckFrequencyFrame {
-            sequence_number: 1,
-            ack_eliciting_threshold: 9,
-            requested_max_ack_delay: Duration::from_millis(1),
-            reordering_threshold: 3,
-        };
+        let expected = json!({
+            "sequence_number": 1, "ack_eliciting_threshold": 9, "requested_max_ack_delay": 1.0,
+            "reordering_threshold": 3,
+        });
         assert_eq!(ack_frequency, Some(expected));
     }
 

@@ -9,10 +9,7 @@ use serde_json::{Value as Json, json};
 use std::{
     io::Write as _,
     net::SocketAddr,
-    sync::{
-        OnceLock,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
-    },
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
     time::{Duration, Instant},
 };
 use tokio::sync::Notify;
@@ -36,17 +33,8 @@ pub struct LogOrder {
     /// Logs connections that begin from now on, not open ones.
     pub next: bool,
     /// Clients' addresses are left out.
-    pub(super) anonymous: bool,
-    /// Number of connections that may still be logged.
-    places: AtomicUsize,
-    /// Number of logs that have begun.
-    begun: AtomicUsize,
-    /// Number of logs that have ended.
-    ended: AtomicUsize,
-    /// Begin of each log, from which its events' times count.
-    epochs: [OnceLock<Instant>; MAX_CONNECTIONS_LOGGED],
-    /// Number of events left out at the end of each log.
-    omitted: [AtomicU64; MAX_CONNECTIONS_LOGGED],
+    pub anonymous: bool,
+    logs: Mutex<OrderedLogs>,
     is_over: AtomicBool,
     /// Unread lines of each worker.
     pipes: Vec<Mutex<Vec<u8>>>,
@@ -58,6 +46,17 @@ pub struct LogOrder {
 enum LoggedClients {
     Address(SocketAddr),
     Network(Network),
+}
+
+/// The logs of an order.
+#[derive(Debug)]
+struct OrderedLogs {
+    /// Number of connections that may still be logged.
+    places: usize,
+    /// Begin of each log, from which its events' times count, and number of events left out at its end.
+    begun: Vec<(Instant, u64)>,
+    /// Number of logs that have ended.
+    ended: usize,
 }
 
 /// Reason for the end of a log.
@@ -87,27 +86,11 @@ impl LogOrder {
             clients,
             next: false,
             anonymous: false,
-            places: AtomicUsize::new(places),
-            begun: AtomicUsize::new(0),
-            ended: AtomicUsize::new(0),
-            epochs: [const { OnceLock::new() }; MAX_CONNECTIONS_LOGGED],
-            omitted: [const { AtomicU64::new(0) }; MAX_CONNECTIONS_LOGGED],
+            logs: Mutex::new(OrderedLogs { places, begun: Vec::new(), ended: 0 }),
             is_over: AtomicBool::new(false),
             pipes: (0..workers).map(|_| Mutex::default()).collect(),
             readable: Notify::new(),
         }
-    }
-
-    /// Has the next new connection logged, instead of open ones.
-    #[must_use]
-    pub fn for_next(self) -> Self {
-        Self { next: true, places: AtomicUsize::new(1), ..self }
-    }
-
-    /// Leaves clients' addresses out.
-    #[must_use]
-    pub fn without_addresses(self) -> Self {
-        Self { anonymous: true, ..self }
     }
 
     /// Selection of the order's connections in a list of connections.
@@ -121,7 +104,7 @@ impl LogOrder {
 
     /// Whether no further log may begin.
     pub fn is_used_up(&self) -> bool {
-        self.places.load(Relaxed) == 0
+        self.logs.lock().places == 0
     }
 
     /// Whether the order includes a connection of the client at `address`.
@@ -136,17 +119,20 @@ impl LogOrder {
 
     /// Begins another log, and returns its number, from 1 on, and the time; `None` if the order is used up.
     pub(super) fn begin_log(&self) -> Option<(usize, Instant)> {
-        self.places.fetch_update(Relaxed, Relaxed, |places| places.checked_sub(1)).ok()?;
-        let index = self.begun.fetch_add(1, Relaxed);
-        Some((index + 1, *self.epochs.get(index)?.get_or_init(Instant::now)))
+        let mut logs = self.logs.lock();
+        logs.places = logs.places.checked_sub(1)?;
+        let now = Instant::now();
+        logs.begun.push((now, 0));
+        Some((logs.begun.len(), now))
     }
 
     /// Ends log number `log`, whose last `omitted` events were left out.
     pub(super) fn end_one_log(&self, log: usize, omitted: u64) {
-        if let Some(of_log) = self.omitted.get(log.wrapping_sub(1)) {
-            of_log.store(omitted, Relaxed);
+        let mut logs = self.logs.lock();
+        if let Some((_, of_log)) = logs.begun.get_mut(log.wrapping_sub(1)) {
+            *of_log = omitted;
         }
-        self.ended.fetch_add(1, Relaxed);
+        logs.ended += 1;
         self.readable.notify_one();
     }
 
@@ -162,14 +148,14 @@ impl LogOrder {
 
     /// Number of logs that have begun.
     pub fn begun_logs(&self) -> usize {
-        self.begun.load(Relaxed)
+        self.logs.lock().begun.len()
     }
 
     /// Whether every log of the order has ended.
     pub fn has_all_ended(&self) -> bool {
-        let begun = self.begun.load(Relaxed);
-        let waits = self.next && self.places.load(Relaxed) > 0;
-        !waits && begun == self.ended.load(Relaxed)
+        let logs = self.logs.lock();
+        let waits = self.next && logs.places > 0;
+        !waits && logs.begun.len() == logs.ended
     }
 
     /// Hands over `lines` of `worker`. False if the lines have no room.
@@ -217,10 +203,10 @@ impl LogOrder {
     /// Returns the last lines of all logs, which ended for `reason`.
     pub fn last_lines(&self, reason: LogEnd) -> Vec<u8> {
         let mut lines = Vec::new();
-        for ((log, epoch), omitted) in (1..=self.begun_logs()).zip(&self.epochs).zip(&self.omitted) {
-            let (omitted, time) = (omitted.load(Relaxed), epoch.get().map_or(Duration::ZERO, Instant::elapsed));
-            if omitted > 0 {
-                write_omitted_count(&mut lines, log, time, omitted);
+        for (log, (epoch, omitted)) in (1..).zip(&self.logs.lock().begun) {
+            let time = epoch.elapsed();
+            if *omitted > 0 {
+                write_omitted_count(&mut lines, log, time, *omitted);
             }
             let data = json!({ "reason": reason.reason_name() });
             write_event_record(&mut lines, log, time, "litequic:log_ended", &data);
@@ -270,7 +256,7 @@ mod tests {
                 && !order.selects_client("192.0.3.9:1".parse().unwrap())
         );
 
-        let next = LogOrder::for_address("[::ffff:192.0.2.9]:7".parse().unwrap(), 1).for_next();
+        let next = LogOrder { next: true, ..LogOrder::for_address("[::ffff:192.0.2.9]:7".parse().unwrap(), 1) };
         assert!(
             next.selects_client("192.0.2.9:7".parse().unwrap()) && !next.selects_client("192.0.2.9:8".parse().unwrap())
         );

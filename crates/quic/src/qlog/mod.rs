@@ -14,5 +14,5 @@ mod frames;
 mod log_order;
 mod parameters;
 
-pub(super) use connection_log::{ConnectionLog, LogMetrics, LoggedPacket};
+pub(super) use connection_log::{ConnectionLog, recovery_metrics};
 pub use log_order::{LogEnd, LogOrder, MAX_CONNECTIONS_LOGGED, MAX_LOG_BYTES};

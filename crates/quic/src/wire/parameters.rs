@@ -8,10 +8,10 @@ pub(crate) const MAX_UDP_PAYLOAD_SIZE_ID: u8 = 0x03;
 /// Identifier of max_ack_delay (RFC 9000 §18.2), in milliseconds.
 pub(crate) const MAX_ACK_DELAY_ID: u64 = 0x0b;
 
-/// Identifier of disable_active_migration, a parameter without a value.
-pub(crate) const MIGRATION_DISABLED: u64 = 0x0c;
+/// Identifier of disable_active_migration (RFC 9000 §18.2), a parameter without a value.
+pub(crate) const MIGRATION_DISABLED_ID: u64 = 0x0c;
 
-/// Transport parameters that are integers (RFC 9000 §18.2, RFC 9221 §3): identifier, name, unit, default.
+/// Transport parameters that are integers (RFC 9000 §18.2): identifier, name, unit, default.
 pub(crate) const INTEGER_PARAMETERS: [(u64, &str, &str, u64); 13] = [
     (0x01, "max_idle_timeout", " ms", 0),
     (0x03, "max_udp_payload_size", " bytes", 65527),
@@ -24,8 +24,9 @@ pub(crate) const INTEGER_PARAMETERS: [(u64, &str, &str, u64); 13] = [
     (0x0a, "ack_delay_exponent", "", 3),
     (MAX_ACK_DELAY_ID, "max_ack_delay", " ms", 25),
     // A parameter without a value counts as 1.
-    (MIGRATION_DISABLED, "disable_active_migration", "", 0),
+    (MIGRATION_DISABLED_ID, "disable_active_migration", "", 0),
     (0x0e, "active_connection_id_limit", "", 2),
+    // RFC 9221 §3
     (0x20, "max_datagram_frame_size", " bytes", 0),
 ];
 

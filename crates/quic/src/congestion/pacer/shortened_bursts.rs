@@ -1,7 +1,7 @@
 //! Shortens bursts to less than a millisecond if the path's buffer proved too shallow. Acknowledgements release
 //! shortened bursts more often than timers fire.
 
-use super::burst_interval::{BURST_INTERVAL, GRANULARITY, is_slow_rate};
+use super::{BURST_INTERVAL, GRANULARITY, is_slow_rate};
 use s2n_quic_core::recovery::bandwidth::Bandwidth;
 use std::time::Duration;
 

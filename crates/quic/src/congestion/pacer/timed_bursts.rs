@@ -4,11 +4,7 @@
 //! For s2n-quic, a packet that is due within a millisecond is due now (`Timestamp::has_elapsed`), and timers fire in
 //! steps of one: bursts leave up to a millisecond too early or too late, and the next ones at their own times.
 
-use super::{
-    burst_interval::{BURST_INTERVAL, GRANULARITY, is_slow_rate},
-    sent_packet::SentPacket,
-    shortened_bursts::ShortenedBursts,
-};
+use super::{BURST_INTERVAL, GRANULARITY, SentPacket, is_slow_rate, shortened_bursts::ShortenedBursts};
 use s2n_quic_core::{recovery::bandwidth::Bandwidth, time::Timestamp};
 use std::time::Duration;
 

@@ -12,10 +12,7 @@ use crate::{
     congestion::BottleneckBuffer,
     io::{AckCounts, Moderation},
     metrics::QuicMetrics,
-    wire::{
-        frame::{AckRanges, NumberRange},
-        placeholder,
-    },
+    wire::{frame::AckRanges, placeholder},
 };
 use litequic_config::AckFrequency;
 use litequic_telemetry::Gauge;
@@ -32,8 +29,6 @@ const FULL_PACKET_LEN: u32 = 1452;
 #[derive(Debug)]
 pub(crate) struct AckFrequencyState {
     support: AckFrequencySupport,
-    /// A frame is to be sent.
-    pub(crate) wanted: bool,
     pub(crate) slow_start: bool,
     mode: AckFrequency,
     delivery: RequestDelivery,
@@ -68,7 +63,6 @@ impl AckFrequencyState {
         threshold_gauge(&metrics, threshold_rule::MIN_THRESHOLD).increment();
         Self {
             support,
-            wanted: false,
             slow_start: false,
             mode,
             delivery: RequestDelivery::default(),
@@ -101,7 +95,6 @@ impl AckFrequencyState {
             .delivery
             .take_pending_frame(packet)
             .and_then(|(sequence, request)| request.encode_frame(self.support.draft, sequence));
-        self.wanted = false;
         let is_placed = placeholder::replace_placeholder(payload, frame);
         if is_placed {
             self.metrics.ack_frequency_sent.increment();
@@ -114,11 +107,15 @@ impl AckFrequencyState {
         is_placed
     }
 
+    /// Whether a frame is to be sent.
+    pub(crate) fn wants_frame(&self) -> bool {
+        self.delivery.is_pending()
+    }
+
     /// Packet number `packet`, which carried `data` or was an MTU probe, was declared lost.
     pub(crate) fn on_lost_packet(&mut self, packet: u64, data: bool) {
         self.lost_data |= data;
         if self.delivery.on_frame_lost(packet) {
-            self.wanted = self.delivery.is_pending();
             self.metrics.ack_frequency_lost.increment();
         }
     }
@@ -168,12 +165,11 @@ impl AckFrequencyState {
         ranges: Option<&AckRanges<'_>>,
     ) {
         if let (Some(awaited), Some(ranges)) = (self.delivery.awaited_packet(), ranges) {
-            let holds = |range: NumberRange| (range.low..=range.high).contains(&awaited);
             // s2n-quic closes the connection for an invalid frame.
-            if ranges.clone().any(|range| range.is_ok_and(holds)) {
+            if ranges.clone().any(|range| range.is_ok_and(|range| range.contains(awaited))) {
                 self.delivery.on_frame_acknowledged();
                 // Earlier acknowledgements do not count: they came at the old threshold.
-                self.epochs.restart_epoch();
+                self.epochs = EpochCounter::default();
                 self.metrics.ack_frequency_acknowledged.increment();
             }
         }
@@ -195,7 +191,6 @@ impl AckFrequencyState {
         // The client's minimum is not above its maximum.
         let max_ack_delay = REQUESTED_ACK_DELAY.min(max_ack_delay).max(min_ack_delay);
         self.delivery.replace_request(AckFrequencyRequest { threshold, max_ack_delay });
-        self.wanted = true;
         threshold_gauge(&self.metrics, std::mem::replace(&mut self.requested_threshold, threshold)).decrement();
         threshold_gauge(&self.metrics, threshold).increment();
     }
@@ -291,20 +286,23 @@ mod tests {
     #[test]
     fn a_fixed_threshold_is_requested_once_and_again_if_lost() {
         let mut ack_frequency = ack_frequency(AckFrequency::Fixed(10));
-        assert!(!ack_frequency.wanted);
+        assert!(!ack_frequency.wants_frame());
         ack_frequency.begin_requests();
-        assert!(ack_frequency.wanted);
-        assert_eq!((sent(&mut ack_frequency, 7), ack_frequency.wanted, in_flight(&ack_frequency)), (9, false, Some(7)));
+        assert!(ack_frequency.wants_frame());
+        assert_eq!(
+            (sent(&mut ack_frequency, 7), ack_frequency.wants_frame(), in_flight(&ack_frequency)),
+            (9, false, Some(7))
+        );
         ack_frequency.on_lost_packet(6, true);
-        assert!(!ack_frequency.wanted);
+        assert!(!ack_frequency.wants_frame());
         ack_frequency.on_lost_packet(7, true);
-        assert!(ack_frequency.wanted);
+        assert!(ack_frequency.wants_frame());
         assert_eq!(sent(&mut ack_frequency, 9), 9);
         batch(&mut ack_frequency, Duration::ZERO, 1, 1, (9, 9));
         ack_frequency.on_lost_packet(9, true);
         // A busy worker changes nothing.
         (1..100).for_each(|n| batch(&mut ack_frequency, Duration::from_secs(n), n, 20, (40 * n, 40 * n)));
-        assert_eq!((ack_frequency.wanted, in_flight(&ack_frequency)), (false, None));
+        assert_eq!((ack_frequency.wants_frame(), in_flight(&ack_frequency)), (false, None));
         assert_eq!(in_force(&ack_frequency), [0, 0, 1, 0, 0]);
         let QuicMetrics { ack_frequency_sent, ack_frequency_acknowledged, ack_frequency_lost, .. } =
             &*ack_frequency.metrics;
@@ -315,7 +313,7 @@ mod tests {
     fn a_busy_worker_requests_fewer_acks_and_waits_for_acknowledgement() {
         let mut ack_frequency = ack_frequency(AckFrequency::Adaptive);
         ack_frequency.begin_requests();
-        assert!(!ack_frequency.wanted);
+        assert!(!ack_frequency.wants_frame());
         ack_frequency.on_recovery_metrics(
             0,
             Duration::from_millis(100),
@@ -326,13 +324,13 @@ mod tests {
         (1..=21).for_each(|n| busy(&mut ack_frequency, n));
         assert_eq!(sent(&mut ack_frequency, 1), 11);
         (22..50).for_each(|n| busy(&mut ack_frequency, n));
-        assert!(!ack_frequency.wanted, "the client may not have it yet");
+        assert!(!ack_frequency.wants_frame(), "the client may not have it yet");
         // This batch has the last acknowledgement at the old threshold.
         batch(&mut ack_frequency, Duration::from_millis(248), 50, 6, (1, 600));
         (51..71).for_each(|n| busy(&mut ack_frequency, n));
-        assert!(!ack_frequency.wanted, "an epoch is a round trip");
+        assert!(!ack_frequency.wants_frame(), "an epoch is a round trip");
         busy(&mut ack_frequency, 71);
-        assert_eq!((ack_frequency.wanted, sent(&mut ack_frequency, 200)), (true, 31));
+        assert_eq!((ack_frequency.wants_frame(), sent(&mut ack_frequency, 200)), (true, 31));
         assert_eq!(in_force(&ack_frequency), [0, 0, 0, 0, 1]);
     }
 
@@ -405,7 +403,7 @@ mod tests {
         assert!(!ack_frequency.write_frame(1, &mut payload));
         assert_eq!(payload, [0x1e, 0, 0, 0, 0]);
         ack_frequency.on_lost_packet(1, true);
-        assert_eq!((ack_frequency.wanted, ack_frequency.metrics.ack_frequency_misplaced.get()), (false, 1));
+        assert_eq!((ack_frequency.wants_frame(), ack_frequency.metrics.ack_frequency_misplaced.get()), (false, 1));
         assert_eq!(ack_frequency.metrics.ack_frequency_sent.get(), 0);
     }
 

@@ -61,11 +61,6 @@ impl EpochCounter {
             flight: u32::try_from(flight).unwrap_or(u32::MAX),
         })
     }
-
-    /// Discards the current epoch: the next one begins with the next batch.
-    pub(super) fn restart_epoch(&mut self) {
-        self.current = None;
-    }
 }
 
 #[cfg(test)]
@@ -92,7 +87,7 @@ mod tests {
         for (what, at, totals, expected) in table {
             assert_eq!(epochs.end_epoch(ms(at), RTT, totals), expected, "{what}");
         }
-        epochs.restart_epoch();
+        epochs = EpochCounter::default();
         assert_eq!(epochs.end_epoch(ms(90), RTT, totals(90, 50)), None);
         assert_eq!(
             epochs.end_epoch(ms(100), RTT, totals(94, 54)),

@@ -119,7 +119,7 @@ impl<'c> PreparedStart<'c> {
         let tcp_tls = TcpTls::new(Arc::clone(&resolver), options.key_log, tickets, policy.clone())?;
         let asking = CertificateRequester::new(Arc::clone(&resolver), options.key_log, policy)?;
         let tls = ServerTls::new(tls::server_config(Arc::clone(&resolver), options.key_log, tickets)?);
-        let tls = tls.with_certificate_requests(asking).with_address_resolver(Arc::clone(&resolver));
+        let tls = tls.with_certificate_requests(asking);
         Ok(Self { config, options, beginning, count, in_force, tls, tcp_tls })
     }
 

@@ -1,7 +1,6 @@
 //! Starts litequic in steps: prepared, bound, running. A failure before the last step leaves nothing behind.
 
 use super::{
-    acme_certificates::{IssuedCertificates, SharedAcme as Acme},
     active_state::ActiveState,
     admin_hooks,
     admin_socket::BoundAdminSocket,
@@ -14,7 +13,6 @@ use super::{
     mailbox::{WorkerRequestSender, create_mailbox},
     memory_watch,
     metrics::ProcessMetrics,
-    reload::ActiveStateParts,
     running::RunningProcess,
     service,
     sockets::ProcessSockets,
@@ -24,13 +22,13 @@ use super::{
 };
 use litequic_admin as admin;
 use litequic_base::lifecycle::{Lifecycle, ProcessPhase};
-use litequic_config::{Config, Limits, ParsedConfig};
+use litequic_config::{Config, Limits};
 use litequic_exchange::{AdvertisedPort, Handler};
 use litequic_proxy::{self as proxy, Proxy};
 use litequic_quic::{EndpointParts, ProxyFlows, SourceLimits, WorkerIndex};
 use litequic_resources::{memory::MemoryGauge, receive::ReceiveBudget};
-use litequic_telemetry::{Heartbeat, access_log::AccessLogger, traces::Tracing};
-use litequic_tls::{self as tls, CertificateRequester, CertificateResolver, CertificateStore, ServerTls, TcpTls};
+use litequic_telemetry::Heartbeat;
+use litequic_tls::{self as tls, CertificateRequester, CertificateStore, ServerTls, TcpTls};
 use std::{
     collections::BTreeSet,
     io, mem,
@@ -87,38 +85,15 @@ impl<'c> PreparedStart<'c> {
         let mut metrics = ProcessMetrics::new(count);
         metrics.log = Arc::clone(&options.log);
         let metrics = Arc::new(metrics);
-        let issued = IssuedCertificates::from_storage(config);
-        let certificates = issued.compose_store(&certificates, config);
-        let acme = Acme::default();
-        acme.answers.set_hosts(&config.acme);
-        let resolver = CertificateResolver::with_miss_counter(certificates, Arc::clone(&metrics.unanswered));
-        let access = AccessLogger::start_access_log(&config.access_log, Arc::clone(&metrics.access_log)).await?;
         let shared = SharedDescriptors::new(config, count, options.open_files);
-        let mut findings = ParsedConfig::from_options(config.clone()).faults;
-        let files = config_files::load_content(config, &mut findings);
-        let ((files, collector), _) = findings.into_result(files)?;
-        let parts = ActiveStateParts {
-            files,
-            shared,
-            resolver: Arc::clone(&resolver),
-            issued,
-            acme,
-            access,
-            traces: Tracing::start_exporter(
-                config,
-                collector,
-                Arc::clone(&metrics.traces),
-                Arc::clone(&metrics.exemplars),
-            ),
-            metrics,
-        };
-        let in_force = ActiveState::new(config, parts, &mut beginning);
+        let in_force = ActiveState::new(config, &certificates, shared, metrics, &mut beginning).await?;
+        let resolver = &in_force.resolver;
         let routing = Arc::clone(&in_force.routing);
         let policy = move |server_name: Option<&str>| routing.load().certificate_request(server_name);
         let tickets = &beginning.secrets.tickets;
-        let tcp_tls = TcpTls::new(Arc::clone(&resolver), options.key_log, tickets, policy.clone())?;
-        let asking = CertificateRequester::new(Arc::clone(&resolver), options.key_log, policy)?;
-        let tls = ServerTls::new(tls::server_config(Arc::clone(&resolver), options.key_log, tickets)?);
+        let tcp_tls = TcpTls::new(Arc::clone(resolver), options.key_log, tickets, policy.clone())?;
+        let asking = CertificateRequester::new(Arc::clone(resolver), options.key_log, policy)?;
+        let tls = ServerTls::new(tls::server_config(Arc::clone(resolver), options.key_log, tickets)?);
         let tls = tls.with_certificate_requests(asking);
         Ok(Self { config, options, beginning, count, in_force, tls, tcp_tls })
     }
@@ -299,8 +274,7 @@ impl BoundStart<'_> {
             https: addresses.https,
         };
         Ok(Some(worker::WorkerParts {
-            access: in_force.access.worker_access_log(Arc::clone(&counters.access_log)),
-            traces: in_force.traces.worker_spans(Arc::clone(&counters.traces)),
+            in_force: in_force.clone(),
             index: WorkerIndex(u8::try_from(index).unwrap_or(u8::MAX)),
             sockets: sockets.next_worker_sockets(),
             endpoint: EndpointParts {
@@ -321,15 +295,9 @@ impl BoundStart<'_> {
             },
             metrics: counters.clone(),
             tcp,
-            resolver: Arc::clone(&in_force.resolver),
-            answers: Arc::clone(&in_force.acme.answers),
-            routing: Arc::clone(&in_force.routing),
             heartbeat: Arc::clone(heartbeat),
             oldest: Arc::clone(oldest),
             mailbox,
-            descriptors: Arc::clone(&in_force.shared.capacity.descriptors),
-            watch: lifecycle.watch_phase(),
-            http3: in_force.http3.subscribe(),
         }))
     }
 

@@ -6,10 +6,9 @@ use super::{
     http3_worker::Http3Connection,
     message::{self, Rejection},
     qpack::{self, DecodeError},
-    request_outcome::{RequestFault, RequestOutcome, ResponseFailure, reset_code},
+    request_outcome::{RequestFault, RequestOutcome, ResponseFailure, StreamSendError, reset_code},
     request_receiver::{RequestBody, RequestReceiver},
     response_writer::ResponseWriter,
-    stream_send_error::StreamSendError,
 };
 use crate::http3_metrics::Http3Metrics;
 use http::{Method, StatusCode};
@@ -51,7 +50,7 @@ pub(super) async fn serve_request<H: Handler>(
     let terms = connection.worker.current_terms();
     let receiver = RequestReceiver::new(receive, terms.limits.max_header_bytes, Rc::clone(&outcome), &connection);
     let sender = connection.open_sender(send, window, terms.minimum_download_rate());
-    let mut writer = ResponseWriter::new(sender, &connection, &outcome, record);
+    let mut writer = ResponseWriter::new(sender, &connection, outcome, record);
 
     // The future keeps values that are borrowed, matched, or passed on to another future as long as they are in scope.
     // The request is in no such scope, so that one which waits for its origin is in memory once.
@@ -77,16 +76,16 @@ pub(super) async fn serve_request<H: Handler>(
     let result = match result {
         Ok(()) => writer.sender.finish_stream(&recording).await.map_err(ResponseFailure::Send),
         Err(failure) => {
-            if matches!(failure, ResponseFailure::Response) && outcome.fault.get().is_none() {
+            if matches!(failure, ResponseFailure::Response) && writer.outcome.fault.get().is_none() {
                 writer.sender.wait_acknowledged().await;
             }
-            writer.reset_after_failure(outcome.fault.get().map_or(failure, ResponseFailure::Request));
+            writer.reset_after_failure(writer.outcome.fault.get().map_or(failure, ResponseFailure::Request));
             Err(failure)
         }
     };
-    let fault = outcome.fault.get();
+    let fault = writer.outcome.fault.get();
     recording.set_end(classify_end(fault, &result));
-    outcome.recycle_outcome();
+    writer.outcome.recycle_outcome();
     if let Some(RequestFault::Connection(code)) = fault {
         connection.close_for_violation(code);
     }

@@ -4,9 +4,8 @@ use super::{
     frame::{FrameHeader, FrameType},
     http3_worker::Http3Connection,
     message,
-    request_outcome::{RequestOutcome, ResponseFailure, reset_code},
+    request_outcome::{RequestOutcome, ResponseFailure, StreamSendError, reset_code},
     response_sender::ResponseSender,
-    stream_send_error::StreamSendError,
 };
 use bytes::{Bytes, BytesMut};
 use http::{Method, StatusCode};
@@ -18,6 +17,7 @@ use std::{
     future::poll_fn,
     mem,
     pin::{Pin, pin},
+    rc::Rc,
     task::Poll,
 };
 
@@ -40,21 +40,19 @@ type StatusAndFields = (StatusCode, Fields);
 pub(super) struct ResponseWriter<'a, H> {
     pub(super) sender: ResponseSender,
     pub(super) connection: &'a Http3Connection<H>,
-    pub(super) outcome: &'a RequestOutcome,
+    pub(super) outcome: Rc<RequestOutcome>,
     pub(super) record: &'a RequestRecord,
     framing: DataFraming,
-    /// Bytes of the body so far.
-    sent: u64,
 }
 
 impl<'a, H: Handler> ResponseWriter<'a, H> {
     pub(super) fn new(
         sender: ResponseSender,
         connection: &'a Http3Connection<H>,
-        outcome: &'a RequestOutcome,
+        outcome: Rc<RequestOutcome>,
         record: &'a RequestRecord,
     ) -> Self {
-        Self { sender, connection, outcome, record, framing: DataFraming::Nothing, sent: 0 }
+        Self { sender, connection, outcome, record, framing: DataFraming::Nothing }
     }
 
     /// Sends a response. A body of known length goes in one DATA frame.
@@ -79,22 +77,16 @@ impl<'a, H: Handler> ResponseWriter<'a, H> {
         mut body: Pin<&mut Body>,
         method: &Method,
     ) -> Result<(), ResponseFailure> {
-        let (connection, record) = (self.connection, self.record);
         let (status, mut fields) = self.limit_response_header(head, body.as_mut())?;
-        connection.advertise_http3(status, &mut fields);
-        // Called once QUIC has the header.
-        let responded = |status| {
-            connection.worker.metrics.shared.count_response(status);
-            record.record_response_status(status);
-        };
-        self.sender.size = (!self.sender.tunnel).then_some(0);
-        connection.priorities.apply_response_priority(&*self.sender.window, &fields, record);
+        self.connection.advertise_http3(status, &mut fields);
+        self.sender.has_response = true;
+        self.connection.priorities.apply_response_priority(&*self.sender.window, &fields, self.record);
         self.framing = DataFraming::new(method, status, body.size_hint().exact(), body.is_end_stream());
         match self.framing {
             DataFraming::Nothing => {
                 self.sender.is_last = true;
                 self.send_header(status, &fields).await?;
-                responded(status);
+                self.record_status(status);
                 return Ok(());
             }
             DataFraming::Whole(length) => {
@@ -114,7 +106,7 @@ impl<'a, H: Handler> ResponseWriter<'a, H> {
             let start = self.encode_start(status, &fields, length, |start| whole.prepend_header(start))?;
             self.sender.is_last = true;
             self.send_chunk(start).await?;
-            responded(status);
+            self.record_status(status);
             return self.check_all_sent();
         }
         let mut ahead = poll_fn(|cx| Poll::Ready(body.as_mut().poll_frame(cx))).await;
@@ -135,7 +127,7 @@ impl<'a, H: Handler> ResponseWriter<'a, H> {
             self.sender.is_last = true;
         }
         self.send_chunk(start).await?;
-        responded(status);
+        self.record_status(status);
         if is_last {
             return Ok(());
         }
@@ -151,7 +143,7 @@ impl<'a, H: Handler> ResponseWriter<'a, H> {
                 Err(frame) => {
                     // Trailers may be left out (RFC 9110 §6.5.1), as here if they are larger than the client accepts.
                     if let Ok(trailers) = frame.into_trailers().map(Fields::from)
-                        && connection.accepts_section(None, &trailers)
+                        && self.connection.accepts_section(None, &trailers)
                     {
                         self.write_response_trailers(&trailers).await?;
                     }
@@ -159,6 +151,12 @@ impl<'a, H: Handler> ResponseWriter<'a, H> {
             }
         }
         self.check_all_sent()
+    }
+
+    /// Counts and records a response whose header QUIC has.
+    fn record_status(&self, status: StatusCode) {
+        self.connection.worker.metrics.shared.count_response(status);
+        self.record.record_response_status(status);
     }
 
     /// Returns the response's head, or that of a 502 in its place if the header is larger than the client accepts.
@@ -265,13 +263,13 @@ impl<'a, H: Handler> ResponseWriter<'a, H> {
 
     /// Counts bytes of the body. A body that is longer than announced fails before more of it is sent.
     fn count_written_body(&mut self, bytes: u64) -> Result<(), ResponseFailure> {
-        self.sent = self.sent.saturating_add(bytes);
-        if matches!(self.framing, DataFraming::Whole(length) if self.sent > length) {
+        let body_bytes = self.sender.body_bytes.saturating_add(bytes);
+        if matches!(self.framing, DataFraming::Whole(length) if body_bytes > length) {
             return Err(ResponseFailure::Response);
         }
         self.sender.metrics.shared.response_body_bytes.increment_by(bytes);
-        self.sender.size = self.sender.size.map(|size| size.saturating_add(bytes));
-        self.record.update_facts(|facts| facts.sent = self.sent);
+        self.sender.body_bytes = body_bytes;
+        self.record.update_facts(|facts| facts.sent = body_bytes);
         Ok(())
     }
 
@@ -281,7 +279,7 @@ impl<'a, H: Handler> ResponseWriter<'a, H> {
 
     /// Whether the whole announced body was sent.
     fn is_all_sent(&self) -> bool {
-        self.framing == DataFraming::Whole(self.sent)
+        self.framing == DataFraming::Whole(self.sender.body_bytes)
     }
 
     /// Checks at the body's end that it has the announced length.

@@ -172,7 +172,7 @@ fn client_certificates_key(config: &Config, error: &CertificateError) -> &'stati
 
 /// Warns of certificates that no client gets.
 fn warn_unserved(store: &CertificateStore, findings: &mut FaultCollector) {
-    for UnservedCertificate { position: place, instead } in &store.unserved {
+    for UnservedCertificate { position: place, instead } in store.find_unserved() {
         let instead: Vec<_> = instead.iter().map(|place| format!("certificates[{place}]")).collect();
         let reason = match &instead[..] {
             [] => "the certificate has no name".into(),

@@ -22,9 +22,9 @@ use tokio::{
 use tokio_util::io::ReaderStream;
 
 impl<H: Handler> ResponseWriter<'_, H> {
-    /// Sends the response that the protocol is switched, which is 200 here, and joins both sides. The end of one side is
-    /// forwarded to the other (half close). Both are reset once one fails, nothing has moved for `timeouts.tunnel`, or
-    /// for half a minute after the end of one side, or the tunnel makes room for another client's.
+    /// Sends the response that the protocol is switched, which is 200 here, and joins both sides. The end of one side
+    /// is forwarded to the other (half close). Both are reset once one fails, nothing has moved for `timeouts.tunnel`,
+    /// or for half a minute after the end of one side, or the tunnel makes room for another client's.
     pub(super) async fn serve_tunnel(
         &mut self,
         fields: Fields,

@@ -215,25 +215,18 @@ async fn read_request<H>(
             head.method,
         ));
     }
+    let metrics = &front.metrics;
+    let stream = |receiver| RequestBody::new(receiver, terms.field_limits, Arc::clone(metrics), record.clone());
     if head.upgrade.is_some() {
         receiver.message.expect_data_only();
-        let metrics = Arc::clone(&front.metrics);
-        let stream = RequestBody::new(receiver, None, None, None, terms.field_limits, metrics, record.clone());
-        return Ok((Request { head, body: Body::empty() }, Some(Box::new(stream))));
+        return Ok((Request { head, body: Body::empty() }, Some(Box::new(stream(receiver)))));
     }
-    let start = read_body_start(&mut receiver, content_length, &head.method, terms, &front.metrics).await;
+    let start = read_body_start(&mut receiver, content_length, &head.method, terms, metrics).await;
     let body = match start {
         Ok(BodyStart::Empty) => Body::empty(),
-        Ok(BodyStart::Stream(ahead)) => RequestBody::new(
-            receiver,
-            ahead,
-            content_length,
-            Some(terms.minimum_upload_rate()),
-            terms.field_limits,
-            Arc::clone(&front.metrics),
-            record.clone(),
-        )
-        .into_handler_body(),
+        Ok(BodyStart::Stream(ahead)) => {
+            stream(receiver).into_handler_body(ahead, content_length, terms.minimum_upload_rate())
+        }
         Err(RequestFault::TimedOut) => {
             let why = "timed out waiting for the request's body";
             return Err(RefusedRequest::Status(StatusCode::REQUEST_TIMEOUT, why, head.method));

@@ -1,14 +1,11 @@
 //! Checks rules of RFC 9001 for a ClientHello that rustls does not enforce, in its bytes as they are received. Pure.
 
+use super::hello::{CLIENT_HELLO_TYPE, HANDSHAKE_HEADER_LEN};
 use s2n_codec::{DecoderBuffer, DecoderError};
 use s2n_quic_core::{crypto::tls, transport::Error};
 
 /// Type of the extension `quic_transport_parameters`. rustls also accepts the codepoint of QUIC's drafts (0xffa5).
 const TRANSPORT_PARAMETERS_TYPE: u16 = 0x39;
-/// Bytes of a handshake message's header: type and length (RFC 8446 §4).
-const HANDSHAKE_HEADER_LEN: usize = 4;
-/// Type of a ClientHello message (RFC 8446 §4).
-const CLIENT_HELLO_TYPE: u8 = 1;
 /// Bytes of a ClientHello before the session ID: version and random (RFC 8446 §4.1.2).
 const BYTES_BEFORE_SESSION_ID: usize = 2 + 32;
 

@@ -22,7 +22,8 @@ use std::{
 const UNKNOWN_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// Certificates of one configuration. Among the certificates of a name or address, which are indexes into `all`, a
-/// client's signature algorithms decide. The cheapest comes first, and each signs with a scheme that no earlier one has.
+/// client's signature algorithms decide. The cheapest comes first, and each signs with a scheme that no earlier one
+/// has.
 #[derive(Debug)]
 pub struct CertificateStore {
     /// Certificates for clients with an unknown name, or without a name at an unknown address.

@@ -2,7 +2,6 @@
 
 mod acme_certificates;
 mod acme_files;
-mod acme_issuer;
 mod active_state;
 mod admin_hooks;
 mod admin_socket;
@@ -11,7 +10,6 @@ mod collector_tls;
 mod config_files;
 mod denial;
 mod descriptors;
-mod draining;
 mod file_watcher;
 mod handover;
 mod http3_switch;
@@ -32,7 +30,6 @@ mod service;
 mod sockets;
 mod start;
 mod start_error;
-mod start_options;
 mod users;
 mod worker;
 
@@ -42,6 +39,5 @@ pub(crate) use idle_memory::set_memory_release;
 pub use metrics::{ProcessMetrics, TurnMetrics, WorkerMetrics, has_metric, metrics_reference};
 pub use running::{RunningProcess, WorkerDied};
 pub use sockets::InheritedSockets;
-pub use start::start_litequic;
+pub use start::{StartOptions, start_litequic};
 pub use start_error::StartError;
-pub use start_options::StartOptions;

@@ -72,8 +72,8 @@ pub fn reload_channel() -> (mpsc::Sender<admin::ReloadRequest>, mpsc::Receiver<a
 }
 
 impl ActiveState {
-    /// Reads the files of `config`, and starts with it, with the certificates of files and with the orders of the previous
-    /// process in `beginning`.
+    /// Reads the files of `config`, and starts with it, with the certificates of files and with the orders of the
+    /// previous process in `beginning`.
     ///
     /// # Errors
     ///
@@ -525,21 +525,15 @@ impl Reloader {
 
     /// Watches `files` instead of the former ones.
     fn watch_files(&mut self, files: BTreeSet<PathBuf>) {
-        let mut warned = self.warned;
+        let warned = &mut self.warned;
         let mut warn = |what: String, error: std::io::Error| {
-            if !mem::replace(&mut warned, true) {
+            if !mem::replace(warned, true) {
                 tracing::warn!(%error, "cannot watch {what}: a changed file is read on SIGHUP only");
             }
         };
-        self.watcher = match FileWatcher::new(&files, |path, error| warn(path.display().to_string(), error)) {
-            Ok(watcher) => Some(watcher),
-            Err(error) => {
-                warn("files".into(), error);
-                None
-            }
-        };
+        let watcher = FileWatcher::new(&files, |path, error| warn(path.display().to_string(), error));
+        self.watcher = watcher.map_err(|error| warn("files".into(), error)).ok();
         self.watched = files;
-        self.warned = warned;
     }
 
     /// Reloads, and returns the changes or every fault, as the answer to `POST /reload`. `files` become the files to

@@ -6,18 +6,16 @@ use super::{
     admin_socket::BoundAdminSocket,
     client_control::WorkerClientControl,
     config_files,
-    descriptors::{MAX_SOCKET_CONNECTIONS, SharedDescriptors},
-    draining::OldestClient,
+    descriptors::{MAX_SOCKET_CONNECTIONS, OpenFilesLimit, SharedDescriptors},
     handover::{HandoverPath, HandoverServer, InheritedState, take_over},
     log_limits,
     mailbox::{WorkerRequestSender, create_mailbox},
     memory_watch,
     metrics::ProcessMetrics,
-    running::RunningProcess,
+    running::{OldestClient, RunningProcess},
     service,
-    sockets::ProcessSockets,
+    sockets::{InheritedSockets, ProcessSockets},
     start_error::StartError,
-    start_options::StartOptions,
     worker,
 };
 use litequic_admin as admin;
@@ -27,7 +25,7 @@ use litequic_exchange::{AdvertisedPort, Handler};
 use litequic_proxy::{self as proxy, Proxy};
 use litequic_quic::{EndpointParts, ProxyFlows, SourceLimits, WorkerIndex};
 use litequic_resources::{memory::MemoryGauge, receive::ReceiveBudget};
-use litequic_telemetry::Heartbeat;
+use litequic_telemetry::{Heartbeat, log};
 use litequic_tls::{self as tls, CertificateRequester, CertificateStore, ServerTls, TcpTls};
 use std::{
     collections::BTreeSet,
@@ -38,6 +36,29 @@ use std::{
     sync::Arc,
 };
 use tokio::{select, sync::mpsc, task::JoinSet};
+
+/// Options of a start that the configuration does not have, from the command line or a test.
+#[derive(Debug, Default)]
+pub struct StartOptions {
+    /// Write TLS secrets to the file that the environment variable `SSLKEYLOGFILE` names.
+    pub key_log: bool,
+    /// Description of the process for operators.
+    pub identity: admin::ProcessIdentity,
+    /// Queue of requests of `POST /reload`. `None` without a reloader.
+    pub reload: Option<mpsc::Sender<admin::ReloadRequest>>,
+    /// Admin socket of a configuration that names none.
+    pub admin_socket: admin::DefaultSocket,
+    /// Socket of the running process that has started this one, to take over from it.
+    pub predecessor: Option<PathBuf>,
+    /// Sockets that a service manager has bound.
+    pub inherited: InheritedSockets,
+    /// Gauge of the memory shortage. `None`: litequic measures memory itself, by `limits.memory`.
+    pub memory: Option<MemoryGauge>,
+    /// Metrics of the log's lines.
+    pub log: Arc<log::LogLineMetrics>,
+    /// Limit of open files to plan with.
+    pub open_files: OpenFilesLimit,
+}
 
 /// Starts litequic: binds every address that it does not inherit, starts the workers, then the admin listeners. Returns
 /// when it accepts clients. To be called on a tokio runtime, which the admin listeners use; workers have threads and

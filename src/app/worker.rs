@@ -1,10 +1,10 @@
 //! Runs a worker: a thread with a runtime of its own, on which a request runs from its start to its end.
 
 use super::active_state::ActiveState;
-use super::draining::OldestClient;
 use super::idle_memory::{self, IdleTracker};
 use super::mailbox::{self, Mailbox};
 use super::metrics::{TurnMetrics, WorkerMetrics};
+use super::running::OldestClient;
 use super::start_error::StartError;
 use litequic_acme::ChallengeResponses;
 use litequic_base::{

@@ -80,7 +80,9 @@ pub(super) fn load_content(
     let pages = load_pages(config, findings);
     let tls = origin_tls::load_origin_tls(config, findings);
     let users = users::load_users(config, findings);
-    let collector = collector_tls::load_collector_tls(config, findings)?;
+    let collector = collector_tls::read_collector_tls(config)
+        .map_err(|faults| faults.iter().for_each(|(key, problem)| findings.add_fault(key, problem)))
+        .ok()?;
     Some((RoutingFiles { pages: pages?, tls: tls?, users: users? }, collector))
 }
 

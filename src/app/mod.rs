@@ -17,7 +17,6 @@ mod idle_memory;
 mod last_reload;
 mod log_limits;
 mod mailbox;
-mod memory_limit;
 mod memory_watch;
 mod metrics;
 mod named_socket;

@@ -1,14 +1,19 @@
-//! Stores the certificates that were obtained by ACME, and composes the served ones of these and of files: whenever
-//! either is replaced, under one lock.
+//! Obtains and renews the certificates of `[[acme]]`, and composes the served ones of these and of files: whenever
+//! either is replaced, under one lock. Answers validation requests on behalf of other processes.
 
-use litequic_acme::{self as acme, AcmeHostTable, ChallengeResponses};
+use super::active_state::ActiveState;
+use litequic_acme::{self as acme, AcmeClient, AcmeHooks, AcmeHostTable, ChallengeResponses};
 use litequic_config::{Acme, AcmeHost, CertificateFiles, Config};
-use litequic_tls::{CertificateStore, LoadedCertificate};
+use litequic_tls::{self as tls, CertificateStore, LoadedCertificate, ServerTrust};
+use rustls::ClientConfig;
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::PathBuf,
     sync::Arc,
 };
+
+/// Protocol with a CA (RFC 7301 §6).
+const CA_ALPN: &[u8] = b"http/1.1";
 
 /// Certificates that were obtained by ACME, by host.
 #[derive(Debug, Default)]
@@ -48,7 +53,7 @@ impl IssuedCertificates {
 }
 
 /// ACME tables of `config`, without the hosts that have a certificate in `files`: a file's certificate is preferred.
-pub(super) fn tables_to_obtain(config: &Config, files: &CertificateStore) -> Vec<Acme> {
+fn tables_to_obtain(config: &Config, files: &CertificateStore) -> Vec<Acme> {
     let mut tables = config.acme.clone();
     for table in &mut tables {
         table.hosts.retain(|host| !has_file_certificate(host, files));
@@ -67,7 +72,7 @@ pub(super) fn has_file_certificate(host: &AcmeHost, files: &CertificateStore) ->
 }
 
 /// Parses the chain and the key of `host`, which `pem` has.
-pub(super) fn parse_issued_certificate(host: &AcmeHost, pem: &str) -> Result<LoadedCertificate, String> {
+fn parse_issued_certificate(host: &AcmeHost, pem: &str) -> Result<LoadedCertificate, String> {
     let name = PathBuf::from(host.to_string());
     let files = CertificateFiles { cert: name.clone(), key: name };
     let certificate =
@@ -77,6 +82,55 @@ pub(super) fn parse_issued_certificate(host: &AcmeHost, pem: &str) -> Result<Loa
         AcmeHost::Name(_) | AcmeHost::Address(_) => certificate.names.includes_host(&host.to_string()),
     };
     if covers { Ok(certificate) } else { Err(format!("the certificate does not have the name {host}")) }
+}
+
+/// TLS configuration for the ACME directory of `table`.
+fn directory_tls(table: &Acme) -> Result<ClientConfig, String> {
+    let trust = table.ca.clone().map_or(ServerTrust::System, ServerTrust::File);
+    let mut config = tls::client_config(&trust).map_err(|error| error.to_string())?;
+    config.alpn_protocols = vec![CA_ALPN.to_vec()];
+    Ok(config)
+}
+
+impl ActiveState {
+    /// ACME tables in force whose certificates are obtained.
+    fn acme_tables(&self) -> Vec<Acme> {
+        tables_to_obtain(&self.config.load(), &self.resolver.current_store())
+    }
+
+    /// Serves the certificate of `host` from the next handshake on.
+    fn serve_issued(&self, host: &AcmeHost, pem: &str) -> Result<(), String> {
+        let certificate = parse_issued_certificate(host, pem)?;
+        let mut issued = self.replacing.lock();
+        let is_known = issued.0.get(host).is_some_and(|known| known.is_same_chain(&certificate));
+        issued.0.insert(host.clone(), certificate);
+        if !is_known {
+            let store = issued.compose_store(&self.resolver.current_store(), &self.config.load());
+            self.resolver.replace_store(store);
+        }
+        drop(issued);
+        if !is_known {
+            self.observe_certificates();
+        }
+        Ok(())
+    }
+
+    /// Obtains and renews certificates, and answers validation requests for other processes. Does not end.
+    pub(super) async fn obtain_certificates(self) {
+        let (tables, of) = (self.clone(), self.clone());
+        let wiring = AcmeHooks {
+            tables: Box::new(move || tables.acme_tables()),
+            trust: Arc::new(directory_tls),
+            serve: Arc::new(move |host, pem| of.serve_issued(host, pem)),
+        };
+        let (answers, board) = (Arc::clone(&self.acme.answers), Arc::clone(&self.acme.board));
+        AcmeClient::new(wiring, answers, board, Arc::clone(&self.metrics.acme)).run_renewals().await;
+    }
+
+    /// Serves the answers to validation requests that other processes have put into the folder. Does not end.
+    pub(super) async fn serve_acme_answers(self) {
+        self.acme.answers.read_folders_on_request(|| self.acme_tables()).await;
+    }
 }
 
 #[cfg(test)]

@@ -56,27 +56,19 @@ impl BoundAdminSocket {
     ) -> Result<Option<Self>, StartError> {
         match (configured, default, default.socket_path()) {
             (AdminSocket::None, ..) | (AdminSocket::Auto, DefaultSocket::Off, _) => Ok(None),
-            (AdminSocket::At(path), ..) => match Self::bind_path(path, true, predecessor).await {
-                Ok(bound) => Ok(Some(bound)),
-                Err(source) => Err(StartError::AdminSocket { path: path.clone(), source }),
-            },
+            (AdminSocket::At(path), ..) => {
+                let failed = |source| StartError::AdminSocket { path: path.clone(), source };
+                Self::bind_path(path, true, predecessor).await.map(Some).map_err(failed)
+            }
             (AdminSocket::Auto, default, Some(path)) => {
-                let created =
-                    if let DefaultSocket::Below(folder) = default { create_socket_folder(folder) } else { Ok(()) };
                 let further = default.further_socket_path(std::process::id());
-                let bound = match created {
-                    Ok(()) => Self::bind_default(&path, further, predecessor).await,
-                    Err(error) => Err(error),
-                };
-                match bound {
-                    Ok(bound) => Ok(Some(bound)),
-                    Err(error) => {
-                        let path = path.display();
-                        tracing::warn!(%path, %error, "no admin socket; to use litequic ctl, set admin.socket or \
-                                                       admin.listen");
-                        Ok(None)
+                let bound = async {
+                    if let DefaultSocket::Below(folder) = default {
+                        create_socket_folder(folder)?;
                     }
-                }
+                    Self::bind_default(&path, further, predecessor).await
+                };
+                Ok(bound.await.map_err(|error| warn_no_socket(&path, &error)).ok())
             }
             (AdminSocket::Auto, _, None) => {
                 tracing::info!(
@@ -120,8 +112,7 @@ impl BoundAdminSocket {
             Ok(()) => Ok(Some(self)),
             Err(source) if self.is_named => Err(StartError::AdminSocket { path: self.path.clone(), source }),
             Err(error) => {
-                let path = self.path.display();
-                tracing::warn!(%path, %error, "no admin socket; to use litequic ctl, set admin.socket or admin.listen");
+                warn_no_socket(&self.path, &error);
                 Ok(None)
             }
         }
@@ -140,6 +131,11 @@ impl BoundAdminSocket {
         }
         self.name.rename_to(&self.path)
     }
+}
+
+fn warn_no_socket(path: &Path, error: &io::Error) {
+    let path = path.display();
+    tracing::warn!(%path, %error, "no admin socket; to use litequic ctl, set admin.socket or admin.listen");
 }
 
 /// Locks `folder` until the file is dropped (flock(2)). `None` if locking fails: this user may not read the folder, its

@@ -2,7 +2,7 @@
 //! reload.
 
 use super::origin_tls::KeyedFault;
-use litequic_config::{Config, FaultCollector, OriginTls, TraceProtocol};
+use litequic_config::{Config, OriginTls, TraceProtocol};
 use litequic_telemetry::traces::CollectorTls;
 use litequic_tls::{OriginTlsFiles, SystemRoots};
 use rustls::pki_types::ServerName;
@@ -33,12 +33,4 @@ pub(super) fn read_collector_tls(config: &Config) -> Result<Option<CollectorTls>
         TraceProtocol::Grpc => vec![b"h2".to_vec()],
     };
     Ok(Some(CollectorTls { config: Arc::new(config), digest: files.digest }))
-}
-
-/// Reads TLS to the collector, and adds each fault to `findings`; `None` if there is a fault. Blocks on the file
-/// system.
-pub(super) fn load_collector_tls(config: &Config, findings: &mut FaultCollector) -> Option<Option<CollectorTls>> {
-    read_collector_tls(config)
-        .map_err(|faults| faults.iter().for_each(|(key, problem)| findings.add_fault(key, problem)))
-        .ok()
 }

@@ -80,7 +80,9 @@ pub(super) fn load_content(
     let pages = load_pages(config, findings);
     let tls = origin_tls::load_origin_tls(config, findings);
     let users = users::load_users(config, findings);
-    let collector = collector_tls::load_collector_tls(config, findings)?;
+    let collector = collector_tls::read_collector_tls(config)
+        .map_err(|faults| faults.iter().for_each(|(key, problem)| findings.add_fault(key, problem)))
+        .ok()?;
     Some((RoutingFiles { pages: pages?, tls: tls?, users: users? }, collector))
 }
 
@@ -172,7 +174,7 @@ fn client_certificates_key(config: &Config, error: &CertificateError) -> &'stati
 
 /// Warns of certificates that no client gets.
 fn warn_unserved(store: &CertificateStore, findings: &mut FaultCollector) {
-    for UnservedCertificate { position: place, instead } in &store.unserved {
+    for UnservedCertificate { position: place, instead } in store.find_unserved() {
         let instead: Vec<_> = instead.iter().map(|place| format!("certificates[{place}]")).collect();
         let reason = match &instead[..] {
             [] => "the certificate has no name".into(),

@@ -1,7 +1,7 @@
 //! Raises the limit of open files at the start, and divides the descriptors among workers, clients and origins.
 //! `check`, the start's log and `/status` show the result.
 
-use super::memory_limit;
+use super::memory_watch;
 use litequic_admin::{self as admin, DerivedStatus, DescriptorSideStatus, DescriptorStatus};
 use litequic_config::{AdminSocket, Config, FaultCollector, Limits};
 use litequic_proxy::{Capacity, DerivedLimits};
@@ -17,20 +17,20 @@ const DEFAULT_NR_OPEN: u64 = 1_048_576;
 /// Descriptors of the process beside the following ones: standard streams, the control thread's runtime, signals,
 /// inotify, the service manager's socket, the access log and its successor at a reload, files of memory cgroups,
 /// certificates and pages while they are read, the handover's socket, pipe and processes, name lookups.
-const PROCESS_DESCRIPTORS: u32 = 64;
+const PROCESS_DESCRIPTORS: usize = 64;
 /// Descriptors of a worker: its runtime's epoll instance, eventfd and signal pipe.
-const WORKER_DESCRIPTORS: u32 = 8;
+const WORKER_DESCRIPTORS: usize = 8;
 /// Descriptors of a worker for a UDP address: the socket, the duplicate that an upgrade hands over, and with io_uring
 /// the ring and its eventfd.
-const UDP_DESCRIPTORS: u32 = 4;
+const UDP_DESCRIPTORS: usize = 4;
 /// Descriptors of a worker for a TCP address: the listener, the duplicate that an upgrade hands over, the spare
 /// descriptor, and a connection that was accepted and not counted yet.
-const TCP_DESCRIPTORS: u32 = 4;
+const TCP_DESCRIPTORS: usize = 4;
 /// Descriptors of an admin address besides its connections: the listener, and the duplicate that an upgrade hands over.
-const ADMIN_DESCRIPTORS: u32 = 2;
+const ADMIN_DESCRIPTORS: usize = 2;
 /// Descriptors for a server of an origin: its health check, and the probe of `/readyz` and `/status`. Each may try two
 /// of the server's addresses at once.
-const SERVER_DESCRIPTORS: u32 = 4;
+const SERVER_DESCRIPTORS: usize = 4;
 /// Divisor of the part of all descriptors that the connections of one admin address may have: 32 of 1,024.
 const ADMIN_SHARE: u32 = 32;
 /// Maximum number of connections of the admin socket: a few `litequic ctl` at once.
@@ -122,7 +122,7 @@ pub struct DescriptorPlan {
 impl DescriptorPlan {
     /// Plans the descriptors for `config` and a number of `workers`, within the limit of `files`.
     pub(super) fn new(config: &Config, workers: usize, files: OpenFilesLimit) -> Self {
-        let memory = memory_limit::available_memory(config.limits.memory);
+        let memory = memory_watch::available_memory(config.limits.memory);
         Self::from_limits(config, workers, files.open_files_limit(), memory)
     }
 
@@ -132,27 +132,18 @@ impl DescriptorPlan {
     }
 
     fn from_limits(config: &Config, workers: usize, limit: u32, memory: u64) -> Self {
-        let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let most = admin::AdminLimits::default().connections;
         let admin_connections = most.min((limit / ADMIN_SHARE) as usize).max(MIN_ADMIN_CONNECTIONS);
         let listen = &config.listen;
         let servers: usize = config.origins.values().map(|origin| origin.servers.len()).sum();
-        let tcp = number(listen.tcp.len() + listen.redirect.len()).saturating_mul(TCP_DESCRIPTORS);
-        let worker = number(listen.udp.len())
-            .saturating_mul(UDP_DESCRIPTORS)
-            .saturating_add(tcp)
-            .saturating_add(WORKER_DESCRIPTORS);
-        let admin = config.admin.listen.iter().chain(&config.admin.probes).count();
-        let admin = number(admin).saturating_mul(number(admin_connections).saturating_add(ADMIN_DESCRIPTORS));
+        let tcp = (listen.tcp.len() + listen.redirect.len()) * TCP_DESCRIPTORS;
+        let worker = listen.udp.len() * UDP_DESCRIPTORS + tcp + WORKER_DESCRIPTORS;
+        let admin_addresses = config.admin.listen.iter().chain(&config.admin.probes).count();
+        let admin = admin_addresses * (admin_connections + ADMIN_DESCRIPTORS);
         let has_socket = config.admin.socket != AdminSocket::None;
-        let admin = admin.saturating_add(if has_socket {
-            number(MAX_SOCKET_CONNECTIONS).saturating_add(ADMIN_DESCRIPTORS)
-        } else {
-            0
-        });
-        let fixed = number(workers).saturating_mul(worker).saturating_add(PROCESS_DESCRIPTORS).saturating_add(admin);
-        let fixed = fixed.saturating_add(number(servers).saturating_mul(SERVER_DESCRIPTORS));
-        let division = DescriptorDivision { limit, fixed };
+        let socket = if has_socket { MAX_SOCKET_CONNECTIONS + ADMIN_DESCRIPTORS } else { 0 };
+        let fixed = PROCESS_DESCRIPTORS + workers * worker + admin + socket + servers * SERVER_DESCRIPTORS;
+        let division = DescriptorDivision { limit, fixed: u32::try_from(fixed).unwrap_or(u32::MAX) };
         let derived = DerivedLimits::new(&division, memory, workers, servers);
         Self { division, derived, workers, admin_connections }
     }

@@ -1,8 +1,7 @@
 //! Logs the limits in force in one line at the start: those that are derived from the system, and those of the
 //! configuration that are not the defaults.
 
-use super::descriptors::DescriptorPlan;
-use crate::app::memory_limit;
+use super::{descriptors::DescriptorPlan, memory_watch};
 use litequic_config::{Config, Limits};
 use litequic_resources::{
     descriptors::ProxySide,
@@ -14,7 +13,7 @@ use litequic_resources::{
 pub(super) fn log_limits_in_force(config: &Config, plan: &DescriptorPlan) {
     let &DescriptorPlan { division, derived, workers, .. } = plan;
     let limits = &config.limits;
-    let memory = memory_limit::allowed_memory(limits.memory);
+    let memory = memory_watch::allowed_memory(limits.memory);
     let changed = config.changed_limits().into_iter().map(|(key, value)| format!("{key} = {value}"));
     let changed = Some(changed.collect::<Vec<_>>().join(", ")).filter(|changed| !changed.is_empty());
     let [worker_send_buffer, worker_receive_buffer] = worker_budgets(limits, memory, workers);

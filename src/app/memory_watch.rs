@@ -1,13 +1,17 @@
-//! Watches the memory that the process uses, and signals a shortage to the workers.
+//! Watches the memory that the process uses and may use, and signals a shortage to the workers.
 
 use super::active_state::ActiveState;
 use litequic_base::{
     lifecycle::{PhaseWatch, ProcessPhase},
     timers,
 };
-use litequic_resources::memory::{MemoryGauge, MemoryReading, MemoryUsage, StepTracker};
+use litequic_config::MemoryLimit;
+use litequic_resources::memory::{MemoryGauge, MemoryReading, MemoryUsage, StepTracker, installed_memory};
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
+
+/// Bytes of memory assumed for a machine that does not report its size: those of a small server.
+const FALLBACK_INSTALLED_BYTES: u64 = 1 << 30;
 
 /// Watches memory until the process stops.
 pub(super) async fn watch_memory(in_force: ActiveState, gauge: MemoryGauge, watch: PhaseWatch) {
@@ -61,4 +65,15 @@ pub(super) async fn watch_memory(in_force: ActiveState, gauge: MemoryGauge, watc
         }
     };
     watch.run_until(ProcessPhase::Stopping, look).await;
+}
+
+/// Bytes that the process may use: the smaller of `configured` and of its memory cgroups. `None` without a limit.
+pub(super) fn allowed_memory(configured: MemoryLimit) -> Option<u64> {
+    MemoryUsage::open_own_files().smallest_limit(configured)
+}
+
+/// Bytes that the process may use, by [`allowed_memory`] or by the machine's memory, whichever is less.
+pub(super) fn available_memory(configured: MemoryLimit) -> u64 {
+    let (allowed, installed) = (allowed_memory(configured), installed_memory());
+    allowed.into_iter().chain(installed).min().unwrap_or(FALLBACK_INSTALLED_BYTES)
 }

@@ -15,7 +15,7 @@ use litequic_tls as tls;
 use std::sync::Arc;
 
 /// Metrics of all workers and of the control thread.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ProcessMetrics {
     /// Metrics of the control thread.
     pub control: Arc<ControlMetrics>,
@@ -132,15 +132,8 @@ impl ProcessMetrics {
         control.workers.set(workers as u64);
         Self {
             control: Arc::new(control),
-            admin: Arc::default(),
-            access_log: Arc::default(),
-            log: Arc::default(),
-            checks: Arc::default(),
-            acme: Arc::default(),
-            traces: Arc::default(),
-            exemplars: Arc::default(),
-            unanswered: Arc::default(),
             workers: (0..workers).map(|_| WorkerMetrics::new()).collect(),
+            ..Self::default()
         }
     }
 

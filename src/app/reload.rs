@@ -21,7 +21,9 @@ use super::{
     origin_tls,
     renewal::Renewal,
     running::RunningProcess,
-    service, users,
+    service,
+    start_error::StartError,
+    users,
 };
 use arc_swap::ArcSwap;
 use futures_util::future::OptionFuture;
@@ -69,23 +71,30 @@ pub fn reload_channel() -> (mpsc::Sender<admin::ReloadRequest>, mpsc::Receiver<a
     mpsc::channel(MAX_QUEUED_RELOADS)
 }
 
-/// Inputs of [`ActiveState`] that the start has read and created.
-pub(super) struct ActiveStateParts {
-    pub(super) files: RoutingFiles,
-    pub(super) shared: SharedDescriptors,
-    pub(super) resolver: Arc<CertificateResolver>,
-    pub(super) issued: IssuedCertificates,
-    pub(super) acme: Acme,
-    pub(super) access: Arc<AccessLogger>,
-    pub(super) traces: Arc<Tracing>,
-    pub(super) metrics: Arc<ProcessMetrics>,
-}
-
 impl ActiveState {
-    /// Starts with `config`, with `parts`, which were read for it, and with the orders of the previous process in
-    /// `beginning`.
-    pub(super) fn new(config: &Config, parts: ActiveStateParts, beginning: &mut InheritedState) -> Self {
-        let ActiveStateParts { files, shared, resolver, issued, acme, access, traces, metrics } = parts;
+    /// Reads the files of `config`, and starts with it, with the certificates of files and with the orders of the
+    /// previous process in `beginning`.
+    ///
+    /// # Errors
+    ///
+    /// [`StartError::Files`], [`StartError::AccessLog`]
+    pub(super) async fn new(
+        config: &Config,
+        certificates: &CertificateStore,
+        shared: SharedDescriptors,
+        metrics: Arc<ProcessMetrics>,
+        beginning: &mut InheritedState,
+    ) -> Result<Self, StartError> {
+        let issued = IssuedCertificates::from_storage(config);
+        let certificates = issued.compose_store(certificates, config);
+        let acme = Acme::default();
+        acme.answers.set_hosts(&config.acme);
+        let access = AccessLogger::start_access_log(&config.access_log, Arc::clone(&metrics.access_log)).await?;
+        let mut findings = ParsedConfig::from_options(config.clone()).faults;
+        let files = config_files::load_content(config, &mut findings);
+        let ((files, collector), _) = findings.into_result(files)?;
+        let (spans, exemplars) = (Arc::clone(&metrics.traces), Arc::clone(&metrics.exemplars));
+        let traces = Tracing::start_exporter(config, collector, spans, exemplars);
         let mut routing = Routing::compile_after(config, files, None);
         routing.cookie_key = CookieKey::new(&beginning.secrets.cookies);
         routing.capacity = Arc::clone(&shared.capacity);
@@ -101,7 +110,7 @@ impl ActiveState {
             config,
             routing: Arc::new(ArcSwap::from_pointee(routing)),
             rerouted: Arc::default(),
-            resolver,
+            resolver: CertificateResolver::with_miss_counter(certificates, Arc::clone(&metrics.unanswered)),
             access,
             traces,
             metrics,
@@ -121,7 +130,7 @@ impl ActiveState {
                 "in maintenance, as in the previous process"
             );
         }
-        in_force
+        Ok(in_force)
     }
 
     /// Routes that are in maintenance.
@@ -516,21 +525,15 @@ impl Reloader {
 
     /// Watches `files` instead of the former ones.
     fn watch_files(&mut self, files: BTreeSet<PathBuf>) {
-        let mut warned = self.warned;
+        let warned = &mut self.warned;
         let mut warn = |what: String, error: std::io::Error| {
-            if !mem::replace(&mut warned, true) {
+            if !mem::replace(warned, true) {
                 tracing::warn!(%error, "cannot watch {what}: a changed file is read on SIGHUP only");
             }
         };
-        self.watcher = match FileWatcher::new(&files, |path, error| warn(path.display().to_string(), error)) {
-            Ok(watcher) => Some(watcher),
-            Err(error) => {
-                warn("files".into(), error);
-                None
-            }
-        };
+        let watcher = FileWatcher::new(&files, |path, error| warn(path.display().to_string(), error));
+        self.watcher = watcher.map_err(|error| warn("files".into(), error)).ok();
         self.watched = files;
-        self.warned = warned;
     }
 
     /// Reloads, and returns the changes or every fault, as the answer to `POST /reload`. `files` become the files to

@@ -1,7 +1,6 @@
 //! Represents a litequic that serves, until it has drained and ended.
 
 use super::active_state::ActiveState;
-use super::draining::{self, OldestClient, REPORT_INTERVAL};
 use super::handover::HandoverListener;
 use super::metrics::ProcessMetrics;
 use super::service;
@@ -10,6 +9,7 @@ use litequic_base::lifecycle::{Lifecycle, ProcessPhase};
 use litequic_base::short_duration::format_short_duration;
 use litequic_config::Timeouts;
 use litequic_telemetry::access_log::AccessLogger;
+use parking_lot::Mutex;
 use std::{collections::BTreeSet, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 use tokio::{
     select,
@@ -24,6 +24,13 @@ const HANDOVER_GRACE: Duration = Duration::from_secs(1);
 
 /// Timeout of workers' connections to close once the process stops.
 const STOP_GRACE: Duration = Duration::from_secs(2);
+
+/// Time between two log lines while the process drains.
+const REPORT_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Oldest client of a worker, with the time of its connection: written by the worker while it drains, read by the
+/// control thread.
+pub(super) type OldestClient = Mutex<Option<(SocketAddr, std::time::Instant)>>;
 
 /// A worker ended without a request to end: its sockets are dead, so the process must end.
 #[derive(Debug, thiserror::Error)]
@@ -124,7 +131,7 @@ impl RunningProcess {
                 }
                 () = sleep_until(next_line), if phase == ProcessPhase::Draining => {
                     let left = (since + timeouts.drain).saturating_duration_since(Instant::now());
-                    draining::log_drain_progress(&self.metrics, &self.oldest, left);
+                    log_drain_progress(&self.metrics, &self.oldest, left);
                     next_line += REPORT_INTERVAL;
                 }
                 () = next => {
@@ -177,4 +184,24 @@ impl RunningProcess {
         }
         now
     }
+}
+
+/// Logs the open connections, requests and tunnels of all workers, the oldest of their clients, and the remaining time.
+fn log_drain_progress(metrics: &ProcessMetrics, oldest: &[Arc<OldestClient>], left: Duration) {
+    let connections =
+        metrics.sum_over_workers(|worker| worker.http3.connections_open.get() + worker.tcp.tcp_connections_open.get());
+    let requests = metrics.sum_over_workers(|worker| worker.shared.requests_open.get());
+    let tunnels = metrics.sum_over_workers(|worker| worker.proxy.tunnels_open.get());
+    let oldest = oldest.iter().filter_map(|worker| *worker.lock()).min_by_key(|(_, since)| *since);
+    let oldest_client = oldest.map(|(client, _)| tracing::field::display(client));
+    let connected_for = oldest.map(|(_, since)| since.elapsed().as_secs());
+    tracing::info!(
+        connections,
+        requests,
+        tunnels,
+        oldest_client,
+        connected_for,
+        left = left.as_secs(),
+        "draining: waiting for open connections"
+    );
 }

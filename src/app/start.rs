@@ -1,36 +1,32 @@
 //! Starts litequic in steps: prepared, bound, running. A failure before the last step leaves nothing behind.
 
 use super::{
-    acme_certificates::{IssuedCertificates, SharedAcme as Acme},
     active_state::ActiveState,
     admin_hooks,
     admin_socket::BoundAdminSocket,
     client_control::WorkerClientControl,
     config_files,
-    descriptors::{MAX_SOCKET_CONNECTIONS, SharedDescriptors},
-    draining::OldestClient,
+    descriptors::{MAX_SOCKET_CONNECTIONS, OpenFilesLimit, SharedDescriptors},
     handover::{HandoverPath, HandoverServer, InheritedState, take_over},
     log_limits,
     mailbox::{WorkerRequestSender, create_mailbox},
     memory_watch,
     metrics::ProcessMetrics,
-    reload::ActiveStateParts,
-    running::RunningProcess,
+    running::{OldestClient, RunningProcess},
     service,
-    sockets::ProcessSockets,
+    sockets::{InheritedSockets, ProcessSockets},
     start_error::StartError,
-    start_options::StartOptions,
     worker,
 };
 use litequic_admin as admin;
 use litequic_base::lifecycle::{Lifecycle, ProcessPhase};
-use litequic_config::{Config, Limits, ParsedConfig};
+use litequic_config::{Config, Limits};
 use litequic_exchange::{AdvertisedPort, Handler};
 use litequic_proxy::{self as proxy, Proxy};
 use litequic_quic::{EndpointParts, ProxyFlows, SourceLimits, WorkerIndex};
 use litequic_resources::{memory::MemoryGauge, receive::ReceiveBudget};
-use litequic_telemetry::{Heartbeat, access_log::AccessLogger, traces::Tracing};
-use litequic_tls::{self as tls, CertificateRequester, CertificateResolver, CertificateStore, ServerTls, TcpTls};
+use litequic_telemetry::{Heartbeat, log};
+use litequic_tls::{self as tls, CertificateRequester, CertificateStore, ServerTls, TcpTls};
 use std::{
     collections::BTreeSet,
     io, mem,
@@ -40,6 +36,29 @@ use std::{
     sync::Arc,
 };
 use tokio::{select, sync::mpsc, task::JoinSet};
+
+/// Options of a start that the configuration does not have, from the command line or a test.
+#[derive(Debug, Default)]
+pub struct StartOptions {
+    /// Write TLS secrets to the file that the environment variable `SSLKEYLOGFILE` names.
+    pub key_log: bool,
+    /// Description of the process for operators.
+    pub identity: admin::ProcessIdentity,
+    /// Queue of requests of `POST /reload`. `None` without a reloader.
+    pub reload: Option<mpsc::Sender<admin::ReloadRequest>>,
+    /// Admin socket of a configuration that names none.
+    pub admin_socket: admin::DefaultSocket,
+    /// Socket of the running process that has started this one, to take over from it.
+    pub predecessor: Option<PathBuf>,
+    /// Sockets that a service manager has bound.
+    pub inherited: InheritedSockets,
+    /// Gauge of the memory shortage. `None`: litequic measures memory itself, by `limits.memory`.
+    pub memory: Option<MemoryGauge>,
+    /// Metrics of the log's lines.
+    pub log: Arc<log::LogLineMetrics>,
+    /// Limit of open files to plan with.
+    pub open_files: OpenFilesLimit,
+}
 
 /// Starts litequic: binds every address that it does not inherit, starts the workers, then the admin listeners. Returns
 /// when it accepts clients. To be called on a tokio runtime, which the admin listeners use; workers have threads and
@@ -56,11 +75,11 @@ pub async fn start_litequic<H: Handler>(
     options: StartOptions,
     wrap: impl Fn(Proxy) -> H + Clone + Send + 'static,
 ) -> Result<RunningProcess, StartError> {
-    PreparedStart::new(config, certificates, options).await?.bind_sockets().await?.start_workers(wrap).await
+    BoundStart::new(config, certificates, options).await?.start_workers(wrap).await
 }
 
-/// Start with the operator's files and the offer of a running process, before any address is bound.
-pub(super) struct PreparedStart<'c> {
+/// Start with the operator's files, the offer of a running process, and all sockets bound, of which none is read yet.
+struct BoundStart<'c> {
     config: &'c Config,
     options: StartOptions,
     beginning: InheritedState,
@@ -69,10 +88,23 @@ pub(super) struct PreparedStart<'c> {
     in_force: ActiveState,
     tls: ServerTls,
     tcp_tls: TcpTls,
+    sockets: ProcessSockets,
+    socket: Option<BoundAdminSocket>,
+    addresses: ListenAddresses,
+    token: Option<admin::Token>,
+    /// Servers of `admin.listen` and of `admin.probes`.
+    admin: [Option<admin::AdminServer>; 2],
+    lifecycle: Lifecycle,
+    heartbeats: Vec<Arc<Heartbeat>>,
+    oldest: Vec<Arc<OldestClient>>,
+    /// Queues of the workers that have started, by index.
+    requests: Vec<WorkerRequestSender>,
+    gauge: MemoryGauge,
+    flows: Arc<ProxyFlows>,
 }
 
-impl<'c> PreparedStart<'c> {
-    pub(super) async fn new(
+impl<'c> BoundStart<'c> {
+    async fn new(
         config: &'c Config,
         certificates: CertificateStore,
         mut options: StartOptions,
@@ -87,112 +119,65 @@ impl<'c> PreparedStart<'c> {
         let mut metrics = ProcessMetrics::new(count);
         metrics.log = Arc::clone(&options.log);
         let metrics = Arc::new(metrics);
-        let issued = IssuedCertificates::from_storage(config);
-        let certificates = issued.compose_store(&certificates, config);
-        let acme = Acme::default();
-        acme.answers.set_hosts(&config.acme);
-        let resolver = CertificateResolver::with_miss_counter(certificates, Arc::clone(&metrics.unanswered));
-        let access = AccessLogger::start_access_log(&config.access_log, Arc::clone(&metrics.access_log)).await?;
         let shared = SharedDescriptors::new(config, count, options.open_files);
-        let mut findings = ParsedConfig::from_options(config.clone()).faults;
-        let files = config_files::load_content(config, &mut findings);
-        let ((files, collector), _) = findings.into_result(files)?;
-        let parts = ActiveStateParts {
-            files,
-            shared,
-            resolver: Arc::clone(&resolver),
-            issued,
-            acme,
-            access,
-            traces: Tracing::start_exporter(
-                config,
-                collector,
-                Arc::clone(&metrics.traces),
-                Arc::clone(&metrics.exemplars),
-            ),
-            metrics,
-        };
-        let in_force = ActiveState::new(config, parts, &mut beginning);
+        let in_force = ActiveState::new(config, &certificates, shared, metrics, &mut beginning).await?;
+        let resolver = &in_force.resolver;
         let routing = Arc::clone(&in_force.routing);
         let policy = move |server_name: Option<&str>| routing.load().certificate_request(server_name);
         let tickets = &beginning.secrets.tickets;
-        let tcp_tls = TcpTls::new(Arc::clone(&resolver), options.key_log, tickets, policy.clone())?;
-        let asking = CertificateRequester::new(Arc::clone(&resolver), options.key_log, policy)?;
-        let tls = ServerTls::new(tls::server_config(Arc::clone(&resolver), options.key_log, tickets)?);
-        let tls = tls.with_certificate_requests(asking).with_address_resolver(Arc::clone(&resolver));
-        Ok(Self { config, options, beginning, count, in_force, tls, tcp_tls })
-    }
-
-    /// Binds every address that is not inherited.
-    pub(super) async fn bind_sockets(mut self) -> Result<BoundStart<'c>, StartError> {
-        let inherited = mem::take(&mut self.beginning.inherited);
-        let mut sockets = ProcessSockets::bind_all(self.config, inherited, self.count, self.beginning.generation)?;
+        let tcp_tls = TcpTls::new(Arc::clone(resolver), options.key_log, tickets, policy.clone())?;
+        let asking = CertificateRequester::new(Arc::clone(resolver), options.key_log, policy)?;
+        let tls = ServerTls::new(tls::server_config(Arc::clone(resolver), options.key_log, tickets)?);
+        let tls = tls.with_certificate_requests(asking);
+        let inherited = mem::take(&mut beginning.inherited);
+        let mut sockets = ProcessSockets::bind_all(config, inherited, count, beginning.generation)?;
         let (tcp, redirects) = (sockets.tcp.bound_addresses(), sockets.redirects.bound_addresses());
         // Redirects lead to this port of https.
         let https = tcp.first().or(sockets.addresses.first()).map_or(0, SocketAddr::port);
-        let https = self.config.listen.advertised_port.map_or(https, NonZeroU16::get);
-        let token = config_files::read_token(self.config)?;
-        let predecessor = self.beginning.predecessor.as_ref().map(|predecessor| predecessor.process);
-        let default = &self.options.admin_socket;
-        let socket = BoundAdminSocket::bind_configured(&self.config.admin.socket, default, predecessor).await?;
-        let admin = admin_servers(&mut sockets, self.in_force.shared.plan_for(self.config).admin_connections)?;
-        Ok(BoundStart {
+        let https = config.listen.advertised_port.map_or(https, NonZeroU16::get);
+        let token = config_files::read_token(config)?;
+        let predecessor = beginning.predecessor.as_ref().map(|predecessor| predecessor.process);
+        let configured = &config.admin.socket;
+        let socket = BoundAdminSocket::bind_configured(configured, &options.admin_socket, predecessor).await?;
+        let admin = admin_servers(&mut sockets, in_force.shared.plan_for(config).admin_connections)?;
+        Ok(Self {
             addresses: ListenAddresses { udp: sockets.addresses.clone(), tcp, redirects, https },
             sockets,
             socket,
             token,
             admin,
             lifecycle: Lifecycle::default(),
-            heartbeats: (0..self.count).map(|_| Arc::default()).collect(),
-            oldest: (0..self.count).map(|_| Arc::default()).collect(),
+            heartbeats: (0..count).map(|_| Arc::default()).collect(),
+            oldest: (0..count).map(|_| Arc::default()).collect(),
             requests: Vec::new(),
-            gauge: self.options.memory.clone().unwrap_or_default(),
+            gauge: options.memory.clone().unwrap_or_default(),
             flows: Arc::default(),
-            prepared: self,
+            config,
+            options,
+            beginning,
+            count,
+            in_force,
+            tls,
+            tcp_tls,
         })
     }
-}
 
-/// The servers of `admin.listen` and of `admin.probes`.
-struct AdminServers {
-    operator: Option<admin::AdminServer>,
-    probes: Option<admin::AdminServer>,
-}
-
-/// Start with all sockets bound, of which none is read yet.
-pub(super) struct BoundStart<'c> {
-    prepared: PreparedStart<'c>,
-    sockets: ProcessSockets,
-    socket: Option<BoundAdminSocket>,
-    addresses: ListenAddresses,
-    token: Option<admin::Token>,
-    admin: AdminServers,
-    lifecycle: Lifecycle,
-    heartbeats: Vec<Arc<Heartbeat>>,
-    oldest: Vec<Arc<OldestClient>>,
-    /// Queues of the workers that have started, by index.
-    requests: Vec<WorkerRequestSender>,
-    gauge: MemoryGauge,
-    flows: Arc<ProxyFlows>,
-}
-
-impl BoundStart<'_> {
     /// Starts the workers and the admin listeners, and takes over from the running process, if there is one.
-    pub(super) async fn start_workers<H: Handler>(
+    async fn start_workers<H: Handler>(
         mut self,
         wrap: impl Fn(Proxy) -> H + Clone + Send + 'static,
     ) -> Result<RunningProcess, StartError> {
         let (report, reports) = mpsc::unbounded_channel();
         let mut workers = BTreeSet::new();
-        for index in 0..self.prepared.count {
+        for index in 0..self.count {
             let failed = |error: io::Error| StartError::Worker { index, reason: error.to_string() };
             let Some(parts) = self.worker_parts(index).map_err(failed)? else { break };
             worker::start_worker(parts, wrap.clone(), report.clone()).await?;
             workers.insert(index);
         }
         let state = Arc::new(self.admin_state());
-        let Self { prepared, sockets, socket, addresses, admin, lifecycle, heartbeats, oldest, gauge, .. } = self;
-        let PreparedStart { config, options, mut beginning, count, in_force, .. } = prepared;
+        let Self { config, options, mut beginning, count, in_force, sockets, socket, addresses, admin, .. } = self;
+        let (lifecycle, heartbeats, oldest) = (self.lifecycle, self.heartbeats, self.oldest);
         let metrics = Arc::clone(&in_force.metrics);
         let server = HandoverServer::new(&mut beginning, sockets, config, in_force.clone())?;
         let mut predecessor = beginning.predecessor;
@@ -220,8 +205,8 @@ impl BoundStart<'_> {
         let mut tasks = JoinSet::new();
         let local =
             |server: &Option<admin::AdminServer>| server.as_ref().and_then(admin::AdminServer::bound_tcp_address);
-        let (admin_address, probes_address) = (local(&admin.operator), local(&admin.probes));
-        for server in [admin.operator, admin.probes].into_iter().flatten() {
+        let [admin_address, probes_address] = admin.each_ref().map(local);
+        for server in admin.into_iter().flatten() {
             tasks.spawn(server.serve_admin(Arc::clone(&state), lifecycle.watch_phase(), handover.wait_for_handover()));
         }
         let admin_socket = socket.and_then(|socket| {
@@ -236,7 +221,7 @@ impl BoundStart<'_> {
         tasks.spawn(lifecycle.watch_phase().run_until(ProcessPhase::Stopping, expiry));
         spawn_acme(&in_force, &lifecycle, handover.wait_for_handover(), &mut tasks);
         if options.memory.is_none() {
-            tasks.spawn(memory_watch::watch_memory(in_force.clone(), gauge, lifecycle.watch_phase()));
+            tasks.spawn(memory_watch::watch_memory(in_force.clone(), self.gauge, lifecycle.watch_phase()));
         }
         if let Some(server_id) = &config.listen.server_id {
             let (id, layout) = (server_id.hex_digits(), server_id.describe_layout());
@@ -281,12 +266,11 @@ impl BoundStart<'_> {
 
     /// Inputs of worker `index`.
     fn worker_parts(&mut self, index: usize) -> io::Result<Option<worker::WorkerParts>> {
-        let Self { prepared, sockets, addresses, lifecycle, heartbeats, oldest, requests, gauge, flows, .. } = self;
         let (asking, mailbox) = create_mailbox();
-        requests.push(asking);
-        let PreparedStart { config, beginning, count, in_force, tls, tcp_tls, .. } = prepared;
+        self.requests.push(asking);
+        let Self { config, beginning, count, in_force, tls, tcp_tls, sockets, addresses, lifecycle, .. } = self;
         let (Some(counters), Some(heartbeat), Some(oldest)) =
-            (in_force.metrics.worker_metrics().get(index), heartbeats.get(index), oldest.get(index))
+            (in_force.metrics.worker_metrics().get(index), self.heartbeats.get(index), self.oldest.get(index))
         else {
             return Ok(None);
         };
@@ -299,8 +283,7 @@ impl BoundStart<'_> {
             https: addresses.https,
         };
         Ok(Some(worker::WorkerParts {
-            access: in_force.access.worker_access_log(Arc::clone(&counters.access_log)),
-            traces: in_force.traces.worker_spans(Arc::clone(&counters.traces)),
+            in_force: in_force.clone(),
             index: WorkerIndex(u8::try_from(index).unwrap_or(u8::MAX)),
             sockets: sockets.next_worker_sockets(),
             endpoint: EndpointParts {
@@ -314,31 +297,24 @@ impl BoundStart<'_> {
                 metrics: Arc::clone(&counters.quic),
                 receive: ReceiveBudget::new(config.limits.worker_receive_buffer, Limits::MIN_RECEIVE_WINDOW),
                 sources: SourceLimits::default(),
-                pressure: gauge.subscribe_pressure(),
+                pressure: self.gauge.subscribe_pressure(),
                 denied: Arc::clone(&in_force.denial.list),
-                flows: Arc::clone(flows),
+                flows: Arc::clone(&self.flows),
                 watch: lifecycle.watch_phase(),
             },
             metrics: counters.clone(),
             tcp,
-            resolver: Arc::clone(&in_force.resolver),
-            answers: Arc::clone(&in_force.acme.answers),
-            routing: Arc::clone(&in_force.routing),
             heartbeat: Arc::clone(heartbeat),
             oldest: Arc::clone(oldest),
             mailbox,
-            descriptors: Arc::clone(&in_force.shared.capacity.descriptors),
-            watch: lifecycle.watch_phase(),
-            http3: in_force.http3.subscribe(),
         }))
     }
 
     /// State that the admin listeners serve.
     fn admin_state(&mut self) -> admin::AdminState {
-        let PreparedStart { config, options, in_force, .. } = &mut self.prepared;
-        let metrics = &in_force.metrics;
+        let (in_force, metrics) = (&self.in_force, &self.in_force.metrics);
         admin::AdminState {
-            identity: options.identity.clone(),
+            identity: self.options.identity.clone(),
             registry: metrics.registry(),
             control: Arc::clone(&metrics.control),
             metrics: Arc::clone(&metrics.admin),
@@ -347,9 +323,9 @@ impl BoundStart<'_> {
             lifecycle: self.lifecycle.clone(),
             heartbeats: self.heartbeats.clone(),
             readiness: admin::Readiness::new(Some(admin_hooks::build_origin_probe(in_force))),
-            reload: options.reload.take(),
+            reload: self.options.reload.take(),
             token: self.token.take(),
-            names: config.admin.names.clone(),
+            names: self.config.admin.names.clone(),
             hooks: admin_hooks::build_admin_hooks(in_force, &self.addresses.udp),
             clients: Arc::new(WorkerClientControl::new(
                 mem::take(&mut self.requests),
@@ -359,6 +335,9 @@ impl BoundStart<'_> {
         }
     }
 }
+
+/// Maximum number of URLs in the last line of the start.
+const MAX_URLS: usize = 4;
 
 /// Addresses of the listeners for clients.
 struct ListenAddresses {
@@ -382,12 +361,7 @@ impl ListenAddresses {
             tracing::info!(%address, https, "listening for plain HTTP, to redirect clients to https");
         }
     }
-}
 
-/// Maximum number of URLs in the last line of the start.
-const MAX_URLS: usize = 4;
-
-impl ListenAddresses {
     /// Logs the last line of the start: the URLs for clients, and the places of the access log and the status.
     fn log_ready(&self, config: &Config, certificates: &CertificateStore, admin: [Option<String>; 2]) {
         let admin = admin.into_iter().flatten().collect::<Vec<_>>().join(", ");
@@ -435,7 +409,10 @@ fn advertised_port(config: &Config, udp: &[SocketAddr], address: SocketAddr) -> 
 
 /// Creates servers with at most `connections` connections at duplicates of the operator's listeners; a successor gets
 /// the listeners themselves.
-fn admin_servers(sockets: &mut ProcessSockets, connections: usize) -> Result<AdminServers, StartError> {
+fn admin_servers(
+    sockets: &mut ProcessSockets,
+    connections: usize,
+) -> Result<[Option<admin::AdminServer>; 2], StartError> {
     let limits = admin::AdminLimits { connections, ..admin::AdminLimits::default() };
     let server = |key, listener: &Option<TcpListener>, surface| {
         let Some(listener) = listener else { return Ok(None) };
@@ -443,10 +420,10 @@ fn admin_servers(sockets: &mut ProcessSockets, connections: usize) -> Result<Adm
         let server = listener.try_clone().and_then(|own| admin::AdminServer::new(own, surface, limits));
         server.map(Some).map_err(|source| StartError::Admin { key, address, source })
     };
-    Ok(AdminServers {
-        operator: server("admin.listen", &sockets.admin, admin::Surface::Operator)?,
-        probes: server("admin.probes", &sockets.probes, admin::Surface::Probes)?,
-    })
+    Ok([
+        server("admin.listen", &sockets.admin, admin::Surface::Operator)?,
+        server("admin.probes", &sockets.probes, admin::Surface::Probes)?,
+    ])
 }
 
 /// Serves `socket` in one of `tasks`, and returns its path. After a handover the old process still serves its

@@ -1,32 +1,31 @@
 //! Runs a worker: a thread with a runtime of its own, on which a request runs from its start to its end.
 
-use super::draining::OldestClient;
+use super::active_state::ActiveState;
 use super::idle_memory::{self, IdleTracker};
 use super::mailbox::{self, Mailbox};
 use super::metrics::{TurnMetrics, WorkerMetrics};
+use super::running::OldestClient;
 use super::start_error::StartError;
-use arc_swap::ArcSwap;
 use litequic_acme::ChallengeResponses;
 use litequic_base::{
     lifecycle::{PhaseWatch, ProcessPhase, panic_if_requested, propagate_panic},
     timers,
 };
-use litequic_config::{Io, LiteQuic, LiveConfig};
+use litequic_config::{Io, LiteQuic};
 use litequic_exchange::{AdvertisedPort, Client, Handler, HostCoverage, RequestRecorder, terms::CurrentTerms};
 use litequic_http3::{self as http3, Http3Worker};
 use litequic_net::{self as net, Backend, OpenSocket, SocketOptions};
-use litequic_proxy::{Proxy, Routing};
+use litequic_proxy::Proxy;
 use litequic_quic::{self as quic, EndpointParts, SocketIo, WorkerIndex};
 use litequic_resources::{
     connections::{ConnectionPool, ConnectionRegistry},
     descriptors::Descriptors,
     memory::{self, MemoryStep},
-    receive::ReceiveBudget,
     send::SendBudget,
     transport::Transport,
 };
 use litequic_tcp::{self as tcp, TcpWorker};
-use litequic_telemetry::{Heartbeat, access_log, clients::DenyList, log, traces};
+use litequic_telemetry::{Heartbeat, access_log, log, traces};
 use litequic_tls::{self as tls, CertificateResolver, ServerTls, TcpTls};
 use std::{
     cell::RefCell,
@@ -67,24 +66,16 @@ const HANDSHAKE_GRACE: Duration = Duration::from_secs(1);
 const LAST_CALLS_TIME: Duration = Duration::from_secs(1);
 
 pub(super) struct WorkerParts {
-    pub(super) access: access_log::WorkerAccessLog,
-    pub(super) traces: traces::WorkerSpans,
+    pub(super) in_force: ActiveState,
     pub(super) index: WorkerIndex,
     /// UDP sockets, one per listen address.
     pub(super) sockets: Vec<UdpSocket>,
     pub(super) endpoint: EndpointParts<ServerTls>,
     pub(super) metrics: WorkerMetrics,
     pub(super) tcp: TcpParts,
-    pub(super) resolver: Arc<CertificateResolver>,
-    pub(super) answers: Arc<ChallengeResponses>,
-    pub(super) routing: Arc<ArcSwap<Routing>>,
     pub(super) heartbeat: Arc<Heartbeat>,
     pub(super) oldest: Arc<OldestClient>,
     pub(super) mailbox: Mailbox,
-    pub(super) descriptors: Arc<Descriptors>,
-    pub(super) watch: PhaseWatch,
-    /// False while HTTP/3 is off.
-    pub(super) http3: watch::Receiver<bool>,
 }
 
 pub(super) struct TcpParts {
@@ -211,51 +202,41 @@ async fn serve_endpoints<H: Handler>(
             }
         }
     }
-    let EndpointParts { config, receive, workers, pressure, denied, .. } = parts.endpoint;
-    let metrics = parts.metrics;
-    let (resolver, routing) = (Arc::clone(&parts.resolver), Arc::clone(&parts.routing));
+    let ActiveState { access, traces, resolver, routing, shared, acme, http3, .. } = parts.in_force;
+    let (endpoint, metrics) = (parts.endpoint, parts.metrics);
+    let (certificates, routes) = (Arc::clone(&resolver), Arc::clone(&routing));
     let covers = move |client: &Client, host: &str| {
-        resolver.may_serve_host_now(client.server_name.as_deref(), client.local.ip(), host)
-            && routing.load().admits_host(client, host)
+        certificates.may_serve_host_now(client.server_name.as_deref(), client.local.ip(), host)
+            && routes.load().admits_host(client, host)
     };
-    let proxy = Proxy::new(parts.routing, Arc::clone(&metrics.proxy), pressure.clone());
+    let proxy = Proxy::new(routing, Arc::clone(&metrics.proxy), endpoint.pressure.clone());
     let end_calls = proxy.call_ender();
-    let handler = Rc::new(wrap(proxy.with_deny_list(Arc::clone(&denied))));
-    let (records, lines) = parts.access.into_records();
-    let (tracer, spans) = parts.traces.into_tracer();
+    let handler = Rc::new(wrap(proxy.with_deny_list(Arc::clone(&endpoint.denied))));
+    let (records, lines) = access.worker_access_log(Arc::clone(&metrics.access_log)).into_records();
+    let (tracer, spans) = traces.worker_spans(Arc::clone(&metrics.traces)).into_tracer();
     let mut endpoints = JoinSet::new();
     // Each listener holds a clone of `serving` until it serves no connection any more.
     let (serving, mut all_served) = mpsc::channel::<Infallible>(1);
     let context = WorkerContext {
-        send: SendBudget::for_worker(config.load().limits.worker_send_buffer),
-        config,
+        send: SendBudget::for_worker(endpoint.config.load().limits.worker_send_buffer),
+        endpoint,
         metrics,
         covers: Rc::new(covers),
-        receive,
-        pressure,
         registry: Rc::default(),
-        descriptors: parts.descriptors,
-        workers,
-        watch: parts.watch,
+        descriptors: Arc::clone(&shared.capacity.descriptors),
         records: records.with_tracer(tracer),
-        denied,
     };
+    let watch = &context.endpoint.watch;
     let tcp_servers = TcpServers { context: &context, serving: &serving, tasks: &mut endpoints };
-    tcp_servers.spawn_listeners(parts.tcp, &handler, parts.resolver, parts.answers);
-    let front = context.http3_worker(parts.http3);
+    tcp_servers.spawn_listeners(parts.tcp, &handler, resolver, acme.answers);
+    let front = context.http3_worker(http3.subscribe());
     let _ = started.send(Ok(()));
 
     let logged = listening.iter().map(|endpoint| Arc::clone(&endpoint.connections)).collect();
     for endpoint in listening {
         let (handler, front, metrics) = (Rc::clone(&handler), Rc::clone(&front), Arc::clone(&context.metrics.quic));
-        endpoints.spawn_local(accept_connections(
-            endpoint,
-            handler,
-            front,
-            metrics,
-            context.watch.clone(),
-            serving.clone(),
-        ));
+        let serving = serving.clone();
+        endpoints.spawn_local(accept_connections(endpoint, handler, front, metrics, watch.clone(), serving));
     }
     drop(serving);
     let tick = WorkerTick {
@@ -274,10 +255,10 @@ async fn serve_endpoints<H: Handler>(
         let _ = reports.send(WorkerReport::Drained(index));
         pending::<()>().await;
     };
-    let (mut watch, config) = (context.watch.clone(), Arc::clone(&context.config));
+    let mut draining = watch.clone();
     let calls_end = async {
-        watch.wait_for_phase(ProcessPhase::Draining).await;
-        let drain = config.load().timeouts.drain;
+        draining.wait_for_phase(ProcessPhase::Draining).await;
+        let drain = context.endpoint.config.load().timeouts.drain;
         sleep(drain.saturating_sub(LAST_CALLS_TIME.min(drain / 4))).await;
         end_calls();
         pending::<()>().await;
@@ -304,38 +285,32 @@ async fn serve_endpoints<H: Handler>(
 
 /// State of a worker, from which the front ends over QUIC and over TCP are built.
 struct WorkerContext {
-    config: LiveConfig,
+    /// Parts of the QUIC endpoints, with which the front ends share limits, budgets and switches.
+    endpoint: EndpointParts<ServerTls>,
     metrics: WorkerMetrics,
     covers: Rc<HostCoverage>,
     /// Budget of response bytes.
     send: Rc<SendBudget>,
-    /// Budget of upload bytes.
-    receive: ReceiveBudget,
-    pressure: memory::MemoryPressure,
     registry: Rc<ConnectionRegistry>,
     descriptors: Arc<Descriptors>,
-    /// Number of workers of the process.
-    workers: usize,
-    watch: PhaseWatch,
     records: RequestRecorder,
-    denied: Arc<DenyList>,
 }
 
 impl WorkerContext {
     /// Creates the front end over QUIC, whose connections drain once `on` is false.
     fn http3_worker(&self, on: watch::Receiver<bool>) -> Rc<Http3Worker> {
         Rc::new(Http3Worker {
-            terms: CurrentTerms::new(Arc::clone(&self.config)),
+            terms: CurrentTerms::new(Arc::clone(&self.endpoint.config)),
             metrics: Arc::clone(&self.metrics.http3),
             covers: Rc::clone(&self.covers),
             client_address: quic::client_address,
             transport: quic::transport_report,
             send: Rc::clone(&self.send),
             registry: Rc::clone(&self.registry),
-            watch: self.watch.clone(),
+            watch: self.endpoint.watch.clone(),
             is_enabled: on,
             records: self.records.clone(),
-            denied: Arc::clone(&self.denied),
+            denied: Arc::clone(&self.endpoint.denied),
         })
     }
 
@@ -343,21 +318,21 @@ impl WorkerContext {
     /// `covers` admits.
     fn tcp_worker<H>(&self, pool: ConnectionPool, covers: Rc<HostCoverage>, handler: Rc<H>) -> Rc<TcpWorker<H>> {
         Rc::new(TcpWorker {
-            terms: CurrentTerms::new(Arc::clone(&self.config)),
+            terms: CurrentTerms::new(Arc::clone(&self.endpoint.config)),
             metrics: Arc::clone(&self.metrics.tcp),
             handler,
             covers,
             transport: net::tcp_transport,
             send: Rc::clone(&self.send),
-            receive: self.receive.clone(),
-            pressure: self.pressure.clone(),
+            receive: self.endpoint.receive.clone(),
+            pressure: self.endpoint.pressure.clone(),
             registry: Rc::clone(&self.registry),
             pool,
             descriptors: Arc::clone(&self.descriptors),
-            workers: self.workers,
-            watch: self.watch.clone(),
+            workers: self.endpoint.workers,
+            watch: self.endpoint.watch.clone(),
             records: self.records.clone(),
-            denied: Arc::clone(&self.denied),
+            denied: Arc::clone(&self.endpoint.denied),
         })
     }
 }
@@ -377,8 +352,9 @@ impl WorkerTick<'_> {
     /// Ticks twice a second while the worker works, more often when memory is short. Does not end.
     async fn run_ticks(self) {
         let Self { context, heartbeat, lines, spans, oldest } = self;
-        let WorkerContext { config, send, receive, registry: holders, watch, workers, .. } = context;
-        let (metrics, mut pressure) = (&context.metrics.worker, context.pressure.clone());
+        let WorkerContext { send, registry: holders, endpoint, .. } = context;
+        let EndpointParts { config, receive, watch, workers, .. } = endpoint;
+        let (metrics, mut pressure) = (&context.metrics.worker, endpoint.pressure.clone());
         let (mut idle, mut relief) = (IdleTracker::default(), MemoryRelease::default());
         let settle = {
             let (send, receive, metrics) = (Rc::clone(send), receive.clone(), Arc::clone(metrics));
@@ -522,7 +498,7 @@ impl TcpServers<'_> {
 
     /// Serves a listener once the process is ready: until then the previous process accepts from it.
     fn spawn_when_ready(&mut self, serving: impl Future<Output = io::Result<()>> + 'static) {
-        let (mut watch, until_served) = (self.context.watch.clone(), self.serving.clone());
+        let (mut watch, until_served) = (self.context.endpoint.watch.clone(), self.serving.clone());
         self.tasks.spawn_local(async move {
             watch.wait_for_phase(ProcessPhase::Ready).await;
             let served = serving.await.map_err(|_| EndpointDied);
@@ -648,7 +624,8 @@ mod tests {
 
     /// Returns the outcome of `accept_connections` with an endpoint whose own tasks are cancelled if it `dies`.
     async fn accept_one(lifecycle: &Lifecycle, dies: bool) -> Result<(), EndpointDied> {
-        let parts = parts();
+        let watch = lifecycle.watch_phase();
+        let parts = EndpointParts { watch: watch.clone(), ..parts() };
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.set_nonblocking(true).unwrap();
         let tasks = Builder::new_current_thread().enable_all().build().unwrap();
@@ -662,21 +639,15 @@ mod tests {
         } else {
             Some(tasks)
         };
-        let watch = lifecycle.watch_phase();
         let metrics = Arc::clone(&parts.metrics);
         let context = WorkerContext {
-            config: parts.config,
+            endpoint: parts,
             metrics: WorkerMetrics::default(),
             covers: Rc::new(|_: &Client, _: &str| true),
             send: SendBudget::for_worker(0),
-            receive: parts.receive,
-            pressure: parts.pressure,
             registry: Rc::default(),
             descriptors: Arc::default(),
-            workers: 1,
-            watch: watch.clone(),
             records: RequestRecorder::default(),
-            denied: parts.denied,
         };
         let front = context.http3_worker(watch::channel(true).1);
         let (serving, _all_served) = mpsc::channel(1);

@@ -137,7 +137,7 @@ pub async fn serve_http3<H: Handler>(
     .await;
     if let Some(reason) = reason {
         life.on_event(Http3Event::Close(reason));
-        connection.handle.close(to_application_error(reason.connection_close_code()));
+        connection.handle.close(to_application_error(ErrorCode::NoError));
     }
 }
 

@@ -3,11 +3,9 @@
 
 use super::{
     error_code::ErrorCode,
-    http3_worker::Http3Connection,
-    request_outcome::{RequestFault, RequestOutcome, ResponseFailure},
+    request_outcome::{RequestFault, ResponseFailure},
     request_receiver::RequestBody,
-    response_sender::ResponseSender,
-    response_writer::relay_checked_response,
+    response_writer::ResponseWriter,
 };
 use futures_util::{TryStreamExt, future::try_join};
 use http::{Method, StatusCode};
@@ -23,46 +21,45 @@ use tokio::{
 };
 use tokio_util::io::ReaderStream;
 
-/// Sends the response that the protocol is switched, which is 200 here, and joins both sides. The end of one side is
-/// forwarded to the other (half close). Both are reset once one fails, nothing has moved for `timeouts.tunnel`, or for
-/// half a minute after the end of one side, or the tunnel makes room for another client's.
-pub(super) async fn serve_tunnel<H: Handler>(
-    fields: Fields,
-    tunnel: Tunnel,
-    body: RequestBody,
-    sender: &mut ResponseSender,
-    connection: &Http3Connection<H>,
-    outcome: &RequestOutcome,
-    record: &RequestRecord,
-) -> Result<(), ResponseFailure> {
-    // A tunnel has its own timeout. If the client is gone the connection ends all the same, as nothing is acknowledged.
-    let _open = connection.paused_streams.begin_pause();
-    // The code applies to any drop of the client's half before its end.
-    outcome.stop_code.set(ErrorCode::RequestCancelled);
-    sender.tunnel = true;
-    let quiet = tunnel.expiry_handle();
-    let (from, to) = split(tunnel);
-    let pieces = ReaderStream::with_capacity(from, TUNNEL_BUFFER).map_ok(Frame::data);
-    let pieces = Body::from_stream(StreamBody::new(pieces.map_err(|error| origin_body_error(&error))));
-    let response = Response { status: StatusCode::OK, fields, body: pieces };
-    let download = async {
-        relay_checked_response(response, &Method::GET, sender, connection, outcome, record)
-            .await
-            .map_err(to_tunnel_failure)?;
-        sender.flush_queued().await.map_err(ResponseFailure::Send)?;
-        sender.end_stream();
-        Ok(())
-    };
-    select! {
-        joined = try_join(upload_to_origin(body, to, record), download) => joined.map(drop),
-        silenced = quiet.wait_for_expiry() => match silenced {
-            ExpiryCause::Evicted => Err(ResponseFailure::Evicted),
-            ExpiryCause::TimedOut | ExpiryCause::HalfClosed => {
-                let shared = &connection.worker.metrics.shared;
-                let is_half_closed = silenced == ExpiryCause::HalfClosed;
-                if is_half_closed { &shared.timeout_tunnel_half_closed } else { &shared.timeout_tunnel }.increment();
-                record.record_broken_body(BodyError::TimedOut);
-                Err(ResponseFailure::Tunnel)
+impl<H: Handler> ResponseWriter<'_, H> {
+    /// Sends the response that the protocol is switched, which is 200 here, and joins both sides. The end of one side
+    /// is forwarded to the other (half close). Both are reset once one fails, nothing has moved for `timeouts.tunnel`,
+    /// or for half a minute after the end of one side, or the tunnel makes room for another client's.
+    pub(super) async fn serve_tunnel(
+        &mut self,
+        fields: Fields,
+        tunnel: Tunnel,
+        body: RequestBody,
+    ) -> Result<(), ResponseFailure> {
+        let (connection, record) = (self.connection, self.record);
+        // A tunnel has its own timeout. If the client is gone the connection ends all the same, as nothing is
+        // acknowledged.
+        let _open = connection.paused_streams.begin_pause();
+        // The code applies to any drop of the client's half before its end.
+        self.outcome.stop_code.set(ErrorCode::RequestCancelled);
+        self.sender.tunnel = true;
+        let quiet = tunnel.expiry_handle();
+        let (from, to) = split(tunnel);
+        let pieces = ReaderStream::with_capacity(from, TUNNEL_BUFFER).map_ok(Frame::data);
+        let pieces = Body::from_stream(StreamBody::new(pieces.map_err(|error| origin_body_error(&error))));
+        let response = Response { status: StatusCode::OK, fields, body: pieces };
+        let download = async {
+            self.relay_checked_response(response, &Method::GET).await.map_err(to_tunnel_failure)?;
+            self.sender.flush_queued().await.map_err(ResponseFailure::Send)?;
+            self.sender.end_stream();
+            Ok(())
+        };
+        select! {
+            joined = try_join(upload_to_origin(body, to, record), download) => joined.map(drop),
+            silenced = quiet.wait_for_expiry() => match silenced {
+                ExpiryCause::Evicted => Err(ResponseFailure::Evicted),
+                ExpiryCause::TimedOut | ExpiryCause::HalfClosed => {
+                    let shared = &connection.worker.metrics.shared;
+                    let is_half_closed = silenced == ExpiryCause::HalfClosed;
+                    if is_half_closed { &shared.timeout_tunnel_half_closed } else { &shared.timeout_tunnel }.increment();
+                    record.record_broken_body(BodyError::TimedOut);
+                    Err(ResponseFailure::Tunnel)
+                }
             }
         }
     }

@@ -1,7 +1,5 @@
 //! Changes the phase of an HTTP/3 connection by events. Pure.
 
-use super::error_code::ErrorCode;
-
 /// Phase of an HTTP/3 connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Http3Phase {
@@ -19,7 +17,7 @@ pub(super) enum Http3Phase {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Http3End {
     /// The client violated HTTP/3, or exceeded a limit.
-    Fault(ErrorCode),
+    Fault,
     /// Another client got the connection's place. Open requests ended.
     Evicted,
     /// The operator closed the connection. Open requests ended.
@@ -58,16 +56,6 @@ impl Http3Phase {
     }
 }
 
-impl Http3End {
-    /// Returns the code for CONNECTION_CLOSE.
-    pub(super) const fn connection_close_code(self) -> ErrorCode {
-        match self {
-            Self::Fault(code) => code,
-            Self::Evicted | Self::Operator | Self::Done => ErrorCode::NoError,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -75,7 +63,7 @@ mod tests {
     #[test]
     fn each_event_moves_each_phase_as_the_table_says() {
         let away = Http3Phase::GoingAway { first_rejected: 8 };
-        let fault = Http3End::Fault(ErrorCode::ExcessiveLoad);
+        let fault = Http3End::Fault;
         let closed = |reason| Http3Phase::Closed { reason };
         let table = [
             (Http3Phase::Open, Http3Event::Leave, Some(Http3Phase::Draining)),

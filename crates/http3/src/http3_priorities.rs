@@ -1,6 +1,6 @@
 //! Applies the priorities that one connection's client and the origins signal (RFC 9218) to its streams.
 
-use super::{error_code::ErrorCode, http3_metrics::Http3Metrics};
+use super::{error_code::ErrorCode, http3_lifecycle::Http3Lifecycle, http3_metrics::Http3Metrics};
 use litequic_exchange::{
     Fields, RequestRecord,
     priority::{self, Priority, PriorityParameters, PrioritySignals, UpdateOutcome},
@@ -21,15 +21,6 @@ pub(super) struct Http3Priorities {
     signals: RefCell<PrioritySignals>,
     max_streams: u64,
     metrics: Arc<Http3Metrics>,
-}
-
-/// The effect of a PRIORITY_UPDATE frame.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum UpdateEffect {
-    /// The frame changed a priority.
-    Changed,
-    /// The frame changed nothing.
-    Ignored,
 }
 
 impl Http3Priorities {
@@ -90,27 +81,22 @@ impl Http3Priorities {
         record.update_facts(|facts| facts.priority = Some(priority));
     }
 
-    /// Applies a PRIORITY_UPDATE frame for the stream `id`. The client has had `accepted` requests, and the next one is
-    /// on the stream `next_stream`.
+    /// Applies a PRIORITY_UPDATE frame for the stream `id` of the connection with this `lifecycle`. Returns whether the
+    /// frame changed a priority.
     ///
     /// # Errors
     ///
     /// H3_ID_ERROR if the client may not open the stream yet (RFC 9218 §7.2).
-    pub(super) fn apply_update(
-        &self,
-        id: u64,
-        value: &[u8],
-        accepted: u64,
-        next_stream: u64,
-    ) -> Result<UpdateEffect, ErrorCode> {
+    pub(super) fn apply_update(&self, id: u64, value: &[u8], lifecycle: &Http3Lifecycle) -> Result<bool, ErrorCode> {
         // MAX_STREAMS allows no more streams than have ended and may be open.
-        if id / ID_STEP >= accepted.saturating_add(self.max_streams) {
+        if id / ID_STEP >= lifecycle.accepted_requests().saturating_add(self.max_streams) {
             return Err(ErrorCode::IdError);
         }
         if !self.is_ordered {
-            return Ok(UpdateEffect::Ignored);
+            return Ok(false);
         }
         let field = priority::parse_priority(value);
+        let next_stream = lifecycle.next_stream_id();
         let (counter, changed) = match self.signals.borrow_mut().on_priority_update(id, field, next_stream) {
             UpdateOutcome::Known(priority) => match self.transport.update_priority(self.connection, id, priority) {
                 Some(changed) => (&self.metrics.shared.priority_updates_applied, changed),
@@ -121,6 +107,6 @@ impl Http3Priorities {
             UpdateOutcome::Invalid => (&self.metrics.shared.priority_updates_invalid, false),
         };
         counter.increment();
-        Ok(if changed { UpdateEffect::Changed } else { UpdateEffect::Ignored })
+        Ok(changed)
     }
 }

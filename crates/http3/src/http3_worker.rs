@@ -200,7 +200,7 @@ impl<H> Http3Connection<H> {
     /// Closes the connection because the client violated HTTP/3 (RFC 9114 §8). Only the first violation counts, as
     /// several streams may find one.
     pub(super) fn close_for_violation(&self, code: ErrorCode) {
-        if !self.lifecycle.on_event(Http3Event::Close(Http3End::Fault(code))) {
+        if !self.lifecycle.on_event(Http3Event::Close(Http3End::Fault)) {
             return;
         }
         self.worker.metrics.connection_errors.increment();

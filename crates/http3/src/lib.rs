@@ -36,7 +36,6 @@ mod request_receiver;
 mod request_stream;
 mod response_sender;
 mod response_writer;
-mod stream_send_error;
 mod unidirectional_streams;
 
 pub use connection::serve_http3;

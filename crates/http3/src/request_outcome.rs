@@ -1,7 +1,7 @@
 //! Records the outcome of a request: a fault of the request, or the failure of its response, shared by the two halves
 //! of the stream.
 
-use super::{error_code::ErrorCode, stream_send_error::StreamSendError};
+use super::error_code::ErrorCode;
 use litequic_base::free_list::{FreeList, keep_free, take_free};
 use std::{
     cell::{Cell, RefCell},
@@ -26,6 +26,20 @@ impl RequestFault {
     pub(super) fn from_code(code: ErrorCode) -> Self {
         if code.is_stream_error() { Self::Stream(code) } else { Self::Connection(code) }
     }
+}
+
+/// The reason why nothing more can be sent on a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum StreamSendError {
+    /// The client sent STOP_SENDING, or the connection is gone.
+    #[error("the client cancelled the response")]
+    Stopped,
+    /// The client read no bytes for `timeouts.send`.
+    #[error("timed out waiting for the client to read")]
+    TimedOut,
+    /// The client read fewer bytes a second than `limits.min_rate`.
+    #[error("the client read too slowly")]
+    TooSlow,
 }
 
 /// The reason why a request got no complete response.

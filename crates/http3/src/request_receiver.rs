@@ -184,22 +184,19 @@ pub(super) struct RequestBody {
 }
 
 impl RequestBody {
+    /// Creates a body of any length, without a deadline.
     pub(super) fn new(
         receiver: RequestReceiver,
-        ahead: Option<MessagePart>,
-        expected: Option<u64>,
-        pace: Option<MinimumRate>,
         limits: FieldLimits,
         metrics: Arc<Http3Metrics>,
         record: RequestRecord,
     ) -> Self {
-        let ahead = ahead.map(|part| Ok(Some(part)));
         Self {
             receiver,
-            ahead,
-            deadline: pace.map(ClientDeadline::new),
+            ahead: None,
+            deadline: None,
             limits,
-            expected,
+            expected: None,
             received: 0,
             trailers: None,
             done: false,
@@ -208,9 +205,17 @@ impl RequestBody {
         }
     }
 
-    /// Returns the body for the handler, which may stop the client's deadline.
-    pub(super) fn into_handler_body(mut self) -> litequic_exchange::Body {
-        let switch = self.deadline.as_mut().map(ClientDeadline::add_switch).unwrap_or_default();
+    /// Returns the body for the handler, which may stop the client's deadline: it begins with the part that was read
+    /// `ahead`, has the `expected` number of bytes, and arrives at the rate `pace`.
+    pub(super) fn into_handler_body(
+        mut self,
+        ahead: Option<MessagePart>,
+        expected: Option<u64>,
+        pace: MinimumRate,
+    ) -> litequic_exchange::Body {
+        self.ahead = ahead.map(|part| Ok(Some(part)));
+        self.expected = expected;
+        let switch = self.deadline.insert(ClientDeadline::new(pace)).add_switch();
         litequic_exchange::Body::from_upload(switch, self)
     }
 

@@ -2,16 +2,13 @@
 
 use super::{
     error_code::ErrorCode,
-    extended_connect,
     frame::MessagePart,
     http3_worker::Http3Connection,
     message::{self, Rejection},
     qpack::{self, DecodeError},
-    request_outcome::{RequestFault, RequestOutcome, ResponseFailure, reset_code},
+    request_outcome::{RequestFault, RequestOutcome, ResponseFailure, StreamSendError, reset_code},
     request_receiver::{RequestBody, RequestReceiver},
-    response_sender::ResponseSender,
-    response_writer::{encode_header_frame, relay_checked_response},
-    stream_send_error::StreamSendError,
+    response_writer::ResponseWriter,
 };
 use crate::http3_metrics::Http3Metrics;
 use http::{Method, StatusCode};
@@ -43,18 +40,17 @@ pub(super) async fn serve_request<H: Handler>(
 ) {
     let front = &*connection.worker;
     let metrics = &front.metrics;
-    metrics.shared.requests_open.increment();
     panic_if_requested("request");
-    let _guard = RequestGuard(&connection, timers::turn_time());
     let client = connection.current_client();
     let recording = front.records.begin_record(|| Rc::clone(&client));
-    let _cut = ClosedRequestRecorder(&connection, &recording);
+    let _guard = RequestGuard::new(&connection, &recording);
     let record = &recording.0;
     let (receive, send) = stream.split();
     let outcome = RequestOutcome::new();
     let terms = connection.worker.current_terms();
     let receiver = RequestReceiver::new(receive, terms.limits.max_header_bytes, Rc::clone(&outcome), &connection);
-    let mut sender = connection.open_sender(send, window, terms.minimum_download_rate());
+    let sender = connection.open_sender(send, window, terms.minimum_download_rate());
+    let mut writer = ResponseWriter::new(sender, &connection, outcome, record);
 
     // The future keeps values that are borrowed, matched, or passed on to another future as long as they are in scope.
     // The request is in no such scope, so that one which waits for its origin is in memory once.
@@ -63,34 +59,33 @@ pub(super) async fn serve_request<H: Handler>(
             Ok(accepted) => accepted,
             Err(refusal) => {
                 // Boxed, like tunnels: a future that is rarely needed would enlarge that of each request.
-                break 'served Box::pin(answer_refused(refusal, &mut sender, &connection, &outcome, record)).await;
+                break 'served Box::pin(writer.answer_refused(refusal)).await;
             }
         };
         metrics.requests.increment();
-        let (exchange, queue, method) =
-            begin_exchange(request, stream.is_some(), client, &mut sender, &connection, record);
+        let (exchange, queue, method) = writer.begin_exchange(request, stream.is_some(), client);
         let response = {
             let answer = pin!(connection.handler.handle(exchange));
-            await_response(answer, &queue, &mut sender, &connection, &outcome).await
+            writer.await_response(answer, &queue).await
         };
         match response {
-            Ok(response) => relay_response(response, stream, &method, &mut sender, &connection, &outcome, record).await,
+            Ok(response) => writer.relay_response(response, stream, &method).await,
             Err(failure) => Err(failure),
         }
     };
     let result = match result {
-        Ok(()) => sender.finish_stream(&recording).await.map_err(ResponseFailure::Send),
+        Ok(()) => writer.sender.finish_stream(&recording).await.map_err(ResponseFailure::Send),
         Err(failure) => {
-            if matches!(failure, ResponseFailure::Response) && outcome.fault.get().is_none() {
-                sender.wait_acknowledged().await;
+            if matches!(failure, ResponseFailure::Response) && writer.outcome.fault.get().is_none() {
+                writer.sender.wait_acknowledged().await;
             }
-            reset_after_failure(&mut sender, outcome.fault.get().map_or(failure, ResponseFailure::Request), &outcome);
+            writer.reset_after_failure(writer.outcome.fault.get().map_or(failure, ResponseFailure::Request));
             Err(failure)
         }
     };
-    let fault = outcome.fault.get();
+    let fault = writer.outcome.fault.get();
     recording.set_end(classify_end(fault, &result));
-    outcome.recycle_outcome();
+    writer.outcome.recycle_outcome();
     if let Some(RequestFault::Connection(code)) = fault {
         connection.close_for_violation(code);
     }
@@ -135,32 +130,30 @@ fn classify_end(fault: Option<RequestFault>, result: &Result<(), ResponseFailure
     }
 }
 
-/// Counts a request as open, and measures its duration, until this guard is dropped.
-struct RequestGuard<'a, H: Handler>(&'a Http3Connection<H>, Instant);
+/// Counts a request as open, and measures its duration, until this guard is dropped. Records then that the request
+/// ended with its connection, if litequic closed the connection for another client or for the operator.
+struct RequestGuard<'a, H> {
+    connection: &'a Http3Connection<H>,
+    recording: &'a RecordGuard,
+    begun: Instant,
+}
 
-impl<H: Handler> Drop for RequestGuard<'_, H> {
-    fn drop(&mut self) {
-        self.0.worker.metrics.shared.requests_open.decrement();
-        self.0
-            .worker
-            .metrics
-            .shared
-            .request_duration
-            .observe_time(timers::turn_time().saturating_duration_since(self.1));
+impl<'a, H> RequestGuard<'a, H> {
+    fn new(connection: &'a Http3Connection<H>, recording: &'a RecordGuard) -> Self {
+        connection.worker.metrics.shared.requests_open.increment();
+        Self { connection, recording, begun: timers::turn_time() }
     }
 }
 
-/// Records that a request ended with its connection, if litequic closed the connection for another client or for the
-/// operator.
-struct ClosedRequestRecorder<'a, H: Handler>(&'a Http3Connection<H>, &'a RecordGuard);
-
-impl<H: Handler> Drop for ClosedRequestRecorder<'_, H> {
+impl<H> Drop for RequestGuard<'_, H> {
     fn drop(&mut self) {
-        let Self(connection, recording) = self;
-        if let Some(end) = connection.lifecycle.request_end() {
-            recording.set_end(end);
-            connection.worker.metrics.shared.streams_reset_by_proxy.increment();
+        let shared = &self.connection.worker.metrics.shared;
+        if let Some(end) = self.connection.lifecycle.request_end() {
+            self.recording.set_end(end);
+            shared.streams_reset_by_proxy.increment();
         }
+        shared.requests_open.decrement();
+        shared.request_duration.observe_time(timers::turn_time().saturating_duration_since(self.begun));
     }
 }
 
@@ -222,25 +215,18 @@ async fn read_request<H>(
             head.method,
         ));
     }
+    let metrics = &front.metrics;
+    let stream = |receiver| RequestBody::new(receiver, terms.field_limits, Arc::clone(metrics), record.clone());
     if head.upgrade.is_some() {
         receiver.message.expect_data_only();
-        let metrics = Arc::clone(&front.metrics);
-        let stream = RequestBody::new(receiver, None, None, None, terms.field_limits, metrics, record.clone());
-        return Ok((Request { head, body: Body::empty() }, Some(Box::new(stream))));
+        return Ok((Request { head, body: Body::empty() }, Some(Box::new(stream(receiver)))));
     }
-    let start = read_body_start(&mut receiver, content_length, &head.method, terms, &front.metrics).await;
+    let start = read_body_start(&mut receiver, content_length, &head.method, terms, metrics).await;
     let body = match start {
         Ok(BodyStart::Empty) => Body::empty(),
-        Ok(BodyStart::Stream(ahead)) => RequestBody::new(
-            receiver,
-            ahead,
-            content_length,
-            Some(terms.minimum_upload_rate()),
-            terms.field_limits,
-            Arc::clone(&front.metrics),
-            record.clone(),
-        )
-        .into_handler_body(),
+        Ok(BodyStart::Stream(ahead)) => {
+            stream(receiver).into_handler_body(ahead, content_length, terms.minimum_upload_rate())
+        }
         Err(RequestFault::TimedOut) => {
             let why = "timed out waiting for the request's body";
             return Err(RefusedRequest::Status(StatusCode::REQUEST_TIMEOUT, why, head.method));
@@ -314,111 +300,109 @@ async fn read_body_start(
     Ok(BodyStart::Stream(ahead))
 }
 
-/// Answers a request that does not reach the handler.
-async fn answer_refused<H: Handler>(
-    refusal: RefusedRequest,
-    sender: &mut ResponseSender,
-    connection: &Http3Connection<H>,
-    outcome: &RequestOutcome,
-    record: &RequestRecord,
-) -> Result<(), ResponseFailure> {
-    match refusal {
-        RefusedRequest::RequestFault(fault) => {
-            outcome.set_fault(fault);
-            Err(ResponseFailure::Request(fault))
-        }
-        RefusedRequest::Status(status, why, method) => {
-            record.record_error("http_request_error");
-            let mut response = Response::with_reason(status, why, "litequic; error=http_request_error");
-            connection.handler.complete_rejection(&connection.current_client(), &mut response);
-            relay_checked_response(response, &method, sender, connection, outcome, record).await
+impl<H: Handler> ResponseWriter<'_, H> {
+    /// Answers a request that does not reach the handler.
+    async fn answer_refused(&mut self, refusal: RefusedRequest) -> Result<(), ResponseFailure> {
+        match refusal {
+            RefusedRequest::RequestFault(fault) => {
+                self.outcome.set_fault(fault);
+                Err(ResponseFailure::Request(fault))
+            }
+            RefusedRequest::Status(status, why, method) => {
+                self.record.record_error("http_request_error");
+                let mut response = Response::with_reason(status, why, "litequic; error=http_request_error");
+                self.connection.handler.complete_rejection(&self.connection.current_client(), &mut response);
+                self.relay_checked_response(response, &method).await
+            }
         }
     }
-}
 
-/// Returns the exchange of `request`, the receiver of its interim responses, and its method.
-fn begin_exchange<H>(
-    request: Request,
-    is_tunnel: bool,
-    client: Rc<Client>,
-    sender: &mut ResponseSender,
-    connection: &Http3Connection<H>,
-    record: &RequestRecord,
-) -> (Exchange, InterimReceiver, Method) {
-    let method = request.head.method.clone();
-    connection.priorities.set_request_priority(&*sender.window, &request.head.fields, is_tunnel, record);
-    let (interim, queue) = InterimSender::open_channel();
-    (Exchange { request, client, interim, record: record.clone() }, queue, method)
-}
-
-/// Sends the handler's response to a request with this `method`.
-async fn relay_response<H: Handler>(
-    response: Response,
-    stream: Option<Box<RequestBody>>,
-    method: &Method,
-    sender: &mut ResponseSender,
-    connection: &Http3Connection<H>,
-    outcome: &RequestOutcome,
-    record: &RequestRecord,
-) -> Result<(), ResponseFailure> {
-    // A malformed request gets no response, whatever the origin answered.
-    if let Some(fault @ (RequestFault::Stream(_) | RequestFault::Connection(_))) = outcome.fault.get() {
-        return Err(ResponseFailure::Request(fault));
+    /// Returns the exchange of `request`, the receiver of its interim responses, and its method.
+    fn begin_exchange(
+        &self,
+        request: Request,
+        is_tunnel: bool,
+        client: Rc<Client>,
+    ) -> (Exchange, InterimReceiver, Method) {
+        let method = request.head.method.clone();
+        let priorities = &self.connection.priorities;
+        priorities.set_request_priority(&*self.sender.window, &request.head.fields, is_tunnel, self.record);
+        let (interim, queue) = InterimSender::open_channel();
+        (Exchange { request, client, interim, record: self.record.clone() }, queue, method)
     }
-    if let (StatusCode::SWITCHING_PROTOCOLS, Some(stream)) = (response.status, stream) {
-        let Response { status, fields, body } = response;
-        // A tunnel's response is a 101 with a tunnel as the body.
-        let tunnel = body.into_tunnel().map_err(|_| ResponseFailure::Aborted)?;
-        if !connection.accepts_section(Some(StatusCode::OK), &fields) {
-            // The client gets a 502 instead, and no tunnel.
-            let response = Response { status, fields, body: Body::empty() };
-            return relay_checked_response(response, method, sender, connection, outcome, record).await;
+
+    /// Sends the handler's response to a request with this `method`.
+    async fn relay_response(
+        &mut self,
+        response: Response,
+        stream: Option<Box<RequestBody>>,
+        method: &Method,
+    ) -> Result<(), ResponseFailure> {
+        // A malformed request gets no response, whatever the origin answered.
+        if let Some(fault @ (RequestFault::Stream(_) | RequestFault::Connection(_))) = self.outcome.fault.get() {
+            return Err(ResponseFailure::Request(fault));
         }
-        return Box::pin(extended_connect::serve_tunnel(fields, tunnel, *stream, sender, connection, outcome, record))
-            .await;
+        if let (StatusCode::SWITCHING_PROTOCOLS, Some(stream)) = (response.status, stream) {
+            let Response { status, fields, body } = response;
+            // A tunnel's response is a 101 with a tunnel as the body.
+            let tunnel = body.into_tunnel().map_err(|_| ResponseFailure::Aborted)?;
+            if !self.connection.accepts_section(Some(StatusCode::OK), &fields) {
+                // The client gets a 502 instead, and no tunnel.
+                let response = Response { status, fields, body: Body::empty() };
+                return self.relay_checked_response(response, method).await;
+            }
+            return Box::pin(self.serve_tunnel(fields, tunnel, *stream)).await;
+        }
+        self.relay_checked_response(response, method).await
     }
-    relay_checked_response(response, method, sender, connection, outcome, record).await
-}
 
-/// Waits for the handler's response `answer`. Sends the interim responses of `queue` meanwhile.
-async fn await_response<H: Handler>(
-    mut answer: Pin<&mut impl Future<Output = Result<Response, Abort>>>,
-    queue: &InterimReceiver,
-    sender: &mut ResponseSender,
-    connection: &Http3Connection<H>,
-    outcome: &RequestOutcome,
-) -> Result<Response, ResponseFailure> {
-    let mut answered = None;
-    loop {
-        let next = poll_fn(|cx| {
-            if answered.is_none()
-                && let Poll::Ready(response) = answer.as_mut().poll(cx)
-            {
-                answered = Some(response);
-            }
-            // Interim responses of the origin are sent before its final one.
-            if let Some((status, fields)) = queue.take_interim() {
-                return Poll::Ready(HandlerEvent::Interim(status, fields));
-            }
-            match answered.take() {
-                Some(response) => Poll::Ready(HandlerEvent::Final(response)),
-                None => sender.poll_stopped(cx).map(|()| HandlerEvent::Stopped),
-            }
-        });
-        match next.await {
-            // Interim responses are advisory: one that is larger than the client accepts is left out.
-            HandlerEvent::Interim(status, fields) if !connection.accepts_section(Some(status), &fields) => {}
-            HandlerEvent::Interim(status, fields) => {
-                sender.send_bytes(encode_header_frame(status, &fields)?).await.map_err(ResponseFailure::Send)?;
-                connection.worker.metrics.shared.count_response(status);
-            }
-            HandlerEvent::Final(response) => return response.map_err(|_| ResponseFailure::Aborted),
-            HandlerEvent::Stopped => {
-                // Set before the handler drops the request's body, which sends STOP_SENDING.
-                outcome.stop_code.set(reset_code(ResponseFailure::Send(StreamSendError::Stopped)));
-                return Err(ResponseFailure::Send(StreamSendError::Stopped));
+    /// Waits for the handler's response `answer`. Sends the interim responses of `queue` meanwhile.
+    async fn await_response(
+        &mut self,
+        mut answer: Pin<&mut impl Future<Output = Result<Response, Abort>>>,
+        queue: &InterimReceiver,
+    ) -> Result<Response, ResponseFailure> {
+        let mut answered = None;
+        loop {
+            let next = poll_fn(|cx| {
+                if answered.is_none()
+                    && let Poll::Ready(response) = answer.as_mut().poll(cx)
+                {
+                    answered = Some(response);
+                }
+                // Interim responses of the origin are sent before its final one.
+                if let Some((status, fields)) = queue.take_interim() {
+                    return Poll::Ready(HandlerEvent::Interim(status, fields));
+                }
+                match answered.take() {
+                    Some(response) => Poll::Ready(HandlerEvent::Final(response)),
+                    None => self.sender.poll_stopped(cx).map(|()| HandlerEvent::Stopped),
+                }
+            });
+            match next.await {
+                // Interim responses are advisory: one that is larger than the client accepts is left out.
+                HandlerEvent::Interim(status, fields) if !self.connection.accepts_section(Some(status), &fields) => {}
+                HandlerEvent::Interim(status, fields) => {
+                    self.send_header(status, &fields).await?;
+                    self.connection.worker.metrics.shared.count_response(status);
+                }
+                HandlerEvent::Final(response) => return response.map_err(|_| ResponseFailure::Aborted),
+                HandlerEvent::Stopped => {
+                    // Set before the handler drops the request's body, which sends STOP_SENDING.
+                    self.outcome.stop_code.set(reset_code(ResponseFailure::Send(StreamSendError::Stopped)));
+                    return Err(ResponseFailure::Send(StreamSendError::Stopped));
+                }
             }
         }
+    }
+
+    /// Resets the stream with the code of the failure.
+    fn reset_after_failure(&mut self, failure: ResponseFailure) {
+        if matches!(failure, ResponseFailure::Request(RequestFault::Connection(_))) {
+            return; // the connection's close says it
+        }
+        self.outcome.stop_code.set(reset_code(failure));
+        self.sender.reset_stream(reset_code(failure));
     }
 }
 
@@ -427,15 +411,6 @@ enum HandlerEvent {
     Interim(StatusCode, Fields),
     Final(Result<Response, Abort>),
     Stopped,
-}
-
-/// Resets the stream with the code of the failure.
-fn reset_after_failure(sender: &mut ResponseSender, failure: ResponseFailure, outcome: &RequestOutcome) {
-    if matches!(failure, ResponseFailure::Request(RequestFault::Connection(_))) {
-        return; // the connection's close says it
-    }
-    outcome.stop_code.set(reset_code(failure));
-    sender.reset_stream(reset_code(failure));
 }
 
 #[cfg(test)]

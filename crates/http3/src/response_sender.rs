@@ -5,7 +5,7 @@ use super::{
     error_code::{ErrorCode, to_application_error},
     http3_worker::Http3Connection,
     paused_streams::PausedStreams,
-    stream_send_error::StreamSendError,
+    request_outcome::StreamSendError,
 };
 use crate::http3_metrics::Http3Metrics;
 use bytes::Bytes;
@@ -69,8 +69,10 @@ pub(super) struct ResponseSender {
     sent: u64,
     /// Unacknowledged bytes when the stream was last polled.
     outstanding: u64,
-    /// Bytes of the response's body so far, once there is a response.
-    pub(super) size: Option<u64>,
+    /// Bytes of the response's body so far.
+    pub(super) body_bytes: u64,
+    /// A final response has begun.
+    pub(super) has_response: bool,
     pub(super) tunnel: bool,
     /// The next bytes are the last of the response.
     pub(super) is_last: bool,
@@ -106,7 +108,8 @@ impl<H> Http3Connection<H> {
             window_wait: Duration::ZERO,
             sent: 0,
             outstanding: 0,
-            size: None,
+            body_bytes: 0,
+            has_response: false,
             tunnel: false,
             is_last: false,
             ended: false,
@@ -141,17 +144,8 @@ impl ResponseSender {
     pub(super) async fn flush_queued(&mut self) -> Result<(), StreamSendError> {
         while self.queued_bytes > 0 {
             let ready = usize::try_from(self.queued_bytes).unwrap_or(usize::MAX);
-            let mut permitted = self.wait_permitted(ready).await?;
-            let before = self.sent;
-            while let Some(mut piece) = self.next_queued_piece(&mut permitted) {
-                let accepted = poll_fn(|cx| self.stream.poll_send(&mut piece, cx));
-                timers::timeout(self.minimum_rate.idle_timeout, accepted)
-                    .await
-                    .map_err(|_| StreamSendError::TimedOut)?
-                    .map_err(|_| StreamSendError::Stopped)?;
-            }
-            self.motion.count_sent(self.sent.saturating_sub(before));
-            self.window.on_queued(self.sent);
+            let permitted = self.wait_permitted(ready).await?;
+            poll_fn(|cx| Poll::Ready(self.pass_queued(permitted, cx))).await?;
         }
         Ok(())
     }
@@ -166,18 +160,23 @@ impl ResponseSender {
             }
             let ready = usize::try_from(self.queued_bytes.min(room)).unwrap_or(usize::MAX);
             let Poll::Ready(permitted) = self.poll_permitted(ready, cx) else { return Ok(()) };
-            let mut permitted = permitted?;
-            let before = self.sent;
-            while let Some(mut piece) = self.next_queued_piece(&mut permitted) {
-                match self.stream.poll_send(&mut piece, cx) {
-                    Poll::Ready(accepted) => accepted.map_err(|_| StreamSendError::Stopped)?,
-                    // QUIC has no room, which should not happen. A stream that lacks a piece must not continue.
-                    Poll::Pending => return Err(StreamSendError::Stopped),
-                }
-            }
-            self.motion.count_sent(self.sent.saturating_sub(before));
-            self.window.on_queued(self.sent);
+            self.pass_queued(permitted?, cx)?;
         }
+        Ok(())
+    }
+
+    /// Passes queued bytes to QUIC, `permitted` ones, for which it has room.
+    fn pass_queued(&mut self, mut permitted: usize, cx: &mut Context<'_>) -> Result<(), StreamSendError> {
+        let before = self.sent;
+        while let Some(mut piece) = self.next_queued_piece(&mut permitted) {
+            match self.stream.poll_send(&mut piece, cx) {
+                Poll::Ready(accepted) => accepted.map_err(|_| StreamSendError::Stopped)?,
+                // QUIC has no room, which should not happen. A stream that lacks a piece must not continue.
+                Poll::Pending => return Err(StreamSendError::Stopped),
+            }
+        }
+        self.motion.count_sent(self.sent.saturating_sub(before));
+        self.window.on_queued(self.sent);
         Ok(())
     }
 
@@ -488,8 +487,8 @@ impl ResponseSender {
 
 impl Drop for ResponseSender {
     fn drop(&mut self) {
-        if let Some(size) = self.size {
-            self.metrics.shared.response_size.observe_size(size);
+        if self.has_response && !self.tunnel {
+            self.metrics.shared.response_size.observe_size(self.body_bytes);
         }
         if !self.ended {
             self.reset_stream(ErrorCode::RequestCancelled);

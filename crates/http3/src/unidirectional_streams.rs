@@ -3,7 +3,6 @@
 use super::{
     error_code::{ErrorCode, to_application_error},
     frame::{ControlFrame, ControlStream, PeerRole},
-    http3_priorities::UpdateEffect,
     http3_worker::Http3Connection,
     qpack::{DecoderStream, check_encoder_stream},
     stream_type::StreamType,
@@ -42,14 +41,7 @@ async fn read_unidirectional<H>(mut stream: ReceiveStream, connection: &Http3Con
                         // A client's GOAWAY concerns pushes alone.
                         ControlFrame::Goaway(_) => {}
                         ControlFrame::PriorityUpdate { id, value } => {
-                            let life = &connection.lifecycle;
-                            let received = connection.priorities.apply_update(
-                                id,
-                                &value,
-                                life.accepted_requests(),
-                                life.next_stream_id(),
-                            )?;
-                            if received == UpdateEffect::Ignored {
+                            if !connection.priorities.apply_update(id, &value, &connection.lifecycle)? {
                                 control.count_ineffective_update()?;
                             }
                         }

@@ -7,8 +7,8 @@ use super::presented_certificate::PresentedCertificate;
 use super::suites::{ALPN_H3, client_provider, tls13_provider};
 use litequic_config::CertificateFiles;
 use rustls::{
-    ClientConfig, ConfigBuilder, RootCertStore,
-    client::{VerifierBuilderError, WantsClientCert, WebPkiServerVerifier},
+    ClientConfig, RootCertStore,
+    client::{VerifierBuilderError, WebPkiServerVerifier},
     crypto::CryptoProvider,
     sign::SingleCertAndKey,
     version::TLS13,
@@ -75,23 +75,6 @@ fn build_client_config(
     trust: &ServerTrust,
     presented: &PresentedCertificate,
 ) -> Result<ClientConfig, TrustError> {
-    let builder = client_config_builder(provider, trust, presented)?;
-    let mut config = match files {
-        Some(files) => {
-            let certificate = SingleCertAndKey::from(Arc::clone(&LoadedCertificate::load_certificate(files)?.key));
-            builder.with_client_cert_resolver(Arc::new(certificate))
-        }
-        None => builder.with_no_client_auth(),
-    };
-    config.alpn_protocols = vec![ALPN_H3.to_vec()];
-    Ok(config)
-}
-
-fn client_config_builder(
-    provider: CryptoProvider,
-    trust: &ServerTrust,
-    presented: &PresentedCertificate,
-) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, TrustError> {
     let provider = Arc::new(provider);
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider)).with_protocol_versions(&[&TLS13])?;
     let by = |roots: RootCertStore| {
@@ -108,7 +91,16 @@ fn client_config_builder(
         ServerTrust::Insecure => None,
     };
     let verifier = presented.recording_verifier(verifier, provider.signature_verification_algorithms, listed);
-    Ok(builder.dangerous().with_custom_certificate_verifier(verifier))
+    let builder = builder.dangerous().with_custom_certificate_verifier(verifier);
+    let mut config = match files {
+        Some(files) => {
+            let certificate = SingleCertAndKey::from(Arc::clone(&LoadedCertificate::load_certificate(files)?.key));
+            builder.with_client_cert_resolver(Arc::new(certificate))
+        }
+        None => builder.with_no_client_auth(),
+    };
+    config.alpn_protocols = vec![ALPN_H3.to_vec()];
+    Ok(config)
 }
 
 /// Loads the system's trusted roots.

@@ -6,6 +6,7 @@
 use super::resolver::CertificateResolver;
 use super::server;
 use super::suites::{ALPN_H3, tls13_provider};
+use litequic_config::TlsVersion;
 use litequic_exchange::CertificateRequest;
 use rustls::{
     DigitallySignedStruct, DistinguishedName, Error, ServerConfig, SignatureScheme,
@@ -27,7 +28,8 @@ pub type CertificatePolicy = dyn Fn(Option<&str>) -> CertificateRequest + Send +
 /// Configurations of handshakes that request a client's certificate. All workers share one value.
 pub struct CertificateRequester {
     policy: Box<CertificatePolicy>,
-    resolver: Arc<CertificateResolver>,
+    /// Certificates of the server, and authorities of clients.
+    pub(super) resolver: Arc<CertificateResolver>,
     optional: Arc<ServerConfig>,
     required: Arc<ServerConfig>,
 }
@@ -47,7 +49,9 @@ impl CertificateRequester {
         Self::for_protocols(&[ALPN_H3], resolver, key_log, policy)
     }
 
-    /// Creates configurations for handshakes that agree on one of `protocols`.
+    /// Creates configurations for handshakes that agree on one of `protocols`. They have no tickets: rustls would store
+    /// the client's chain in a ticket, and accept it later without verification, even if expired or revoked. Tickets
+    /// from sessions without a certificate request are rejected.
     pub(super) fn for_protocols(
         protocols: &[&[u8]],
         resolver: Arc<CertificateResolver>,
@@ -57,7 +61,9 @@ impl CertificateRequester {
         let config = |mandatory| {
             let algorithms = tls13_provider().signature_verification_algorithms;
             let verifier = ClientVerifier { resolver: Arc::clone(&resolver), mandatory, algorithms };
-            server::config_with_verifier(Arc::clone(&resolver), Arc::new(verifier), key_log, protocols)
+            let resolver = Arc::clone(&resolver);
+            server::build_server_config(TlsVersion::Tls13, resolver, Arc::new(verifier), key_log, protocols)
+                .map(Arc::new)
         };
         Ok(Self { optional: config(false)?, required: config(true)?, policy: Box::new(policy), resolver })
     }

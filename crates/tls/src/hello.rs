@@ -4,9 +4,9 @@
 use rustls::server::Acceptor;
 
 /// Bytes of a handshake message's header: type and length (RFC 8446 §4).
-const HANDSHAKE_HEADER_LEN: usize = 4;
+pub(super) const HANDSHAKE_HEADER_LEN: usize = 4;
 /// Type of a ClientHello message (RFC 8446 §4).
-const CLIENT_HELLO_TYPE: u8 = 1;
+pub(super) const CLIENT_HELLO_TYPE: u8 = 1;
 /// Bytes of a ClientHello that rustls accepts.
 const MAX_HELLO_LEN: usize = 0xffff;
 /// Bytes of a TLS record at most (RFC 8446 §5.1).
@@ -25,18 +25,13 @@ pub(super) enum HelloName {
 
 /// Reads the server name in the CRYPTO data of a client.
 pub(super) fn read_hello_name(data: &[u8]) -> HelloName {
-    let [kind, rest @ ..] = data else { return HelloName::Unfinished };
-    if *kind != CLIENT_HELLO_TYPE {
-        return HelloName::Unreadable;
-    }
-    let [a, b, c, ..] = rest else { return HelloName::Unfinished };
-    let end = HANDSHAKE_HEADER_LEN + u32::from_be_bytes([0, *a, *b, *c]) as usize;
-    if end > HANDSHAKE_HEADER_LEN + MAX_HELLO_LEN {
-        return HelloName::Unreadable;
-    }
-    match data.get(..end) {
-        Some(hello) => parse_client_hello(hello),
-        None => HelloName::Unfinished,
+    match data {
+        [CLIENT_HELLO_TYPE, a, b, c, ..] => match u32::from_be_bytes([0, *a, *b, *c]) as usize {
+            length if length > MAX_HELLO_LEN => HelloName::Unreadable,
+            length => data.get(..HANDSHAKE_HEADER_LEN + length).map_or(HelloName::Unfinished, parse_client_hello),
+        },
+        [CLIENT_HELLO_TYPE, ..] | [] => HelloName::Unfinished,
+        _ => HelloName::Unreadable,
     }
 }
 

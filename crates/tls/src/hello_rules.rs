@@ -1,53 +1,19 @@
 //! Checks rules of RFC 9001 for a ClientHello that rustls does not enforce, in its bytes as they are received. Pure.
 
+use super::hello::{CLIENT_HELLO_TYPE, HANDSHAKE_HEADER_LEN};
+use s2n_codec::{DecoderBuffer, DecoderError};
 use s2n_quic_core::{crypto::tls, transport::Error};
 
 /// Type of the extension `quic_transport_parameters`. rustls also accepts the codepoint of QUIC's drafts (0xffa5).
-const TRANSPORT_PARAMETERS_TYPE: usize = 0x39;
-/// Type of a ClientHello message (RFC 8446 §4).
-const CLIENT_HELLO_TYPE: usize = 1;
+const TRANSPORT_PARAMETERS_TYPE: u16 = 0x39;
 /// Bytes of a ClientHello before the session ID: version and random (RFC 8446 §4.1.2).
 const BYTES_BEFORE_SESSION_ID: usize = 2 + 32;
 
 /// Reads ClientHello messages, and checks each at its end. Results are only valid if rustls accepts the message.
 #[derive(Debug, Default)]
 pub(super) struct ClientHelloRules {
-    field: HelloField,
-    /// Value of the current field so far.
-    value: usize,
-    gathered: usize,
-    /// Bytes to skip before the field.
-    skip: usize,
-    /// Bytes left of the message.
-    left: usize,
-    has_session_id: bool,
-    has_parameters: bool,
-}
-
-/// Fields of a ClientHello that are read; all else is skipped.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum HelloField {
-    #[default]
-    Header,
-    SessionId,
-    CipherSuites,
-    Compression,
-    Extensions,
-    Extension,
-    ExtensionLength,
-    /// Another message, which is not checked.
-    Other,
-}
-
-impl HelloField {
-    /// Number of bytes of the field.
-    const fn field_bytes(self) -> usize {
-        match self {
-            Self::Header => 4,
-            Self::SessionId | Self::Compression | Self::Other => 1,
-            Self::CipherSuites | Self::Extensions | Self::Extension | Self::ExtensionLength => 2,
-        }
-    }
+    /// Bytes of a message that is incomplete. rustls rejects messages of more than 64 KiB.
+    message: Vec<u8>,
 }
 
 impl ClientHelloRules {
@@ -57,65 +23,43 @@ impl ClientHelloRules {
     ///
     /// The connection's error, at the end of an invalid message.
     pub(super) fn check_bytes(&mut self, data: &[u8]) -> Result<(), Error> {
-        for byte in data {
-            self.left = self.left.saturating_sub(1);
-            if self.skip > 0 {
-                self.skip -= 1;
-            } else {
-                self.value = self.value << 8 | usize::from(*byte);
-                self.gathered += 1;
-                if self.gathered == self.field.field_bytes() {
-                    self.gathered = 0;
-                    let value = std::mem::take(&mut self.value);
-                    self.end_field(value);
-                }
+        self.message.extend_from_slice(data);
+        while let Some([kind, a, b, c]) = self.message.first_chunk().copied() {
+            let end = HANDSHAKE_HEADER_LEN + u32::from_be_bytes([0, a, b, c]) as usize;
+            let Some(message) = self.message.get(HANDSHAKE_HEADER_LEN..end) else { break };
+            if kind == CLIENT_HELLO_TYPE {
+                check_client_hello(message)?;
             }
-            if self.left == 0 && self.field != HelloField::Header {
-                std::mem::take(self).check_message()?;
-            }
+            self.message.drain(..end);
         }
         Ok(())
     }
+}
 
-    fn end_field(&mut self, value: usize) {
-        (self.field, self.skip) = match self.field {
-            HelloField::Header => {
-                self.left = value & 0x00ff_ffff;
-                if value >> 24 == CLIENT_HELLO_TYPE {
-                    (HelloField::SessionId, BYTES_BEFORE_SESSION_ID)
-                } else {
-                    (HelloField::Other, self.left)
-                }
-            }
-            HelloField::SessionId => {
-                self.has_session_id = value > 0;
-                (HelloField::CipherSuites, value)
-            }
-            HelloField::CipherSuites => (HelloField::Compression, value),
-            HelloField::Compression => (HelloField::Extensions, value),
-            HelloField::Extensions => (HelloField::Extension, 0),
-            HelloField::Extension => {
-                self.has_parameters |= value == TRANSPORT_PARAMETERS_TYPE;
-                (HelloField::ExtensionLength, 0)
-            }
-            HelloField::ExtensionLength => (HelloField::Extension, value),
-            HelloField::Other => (HelloField::Other, 0),
-        };
+fn check_client_hello(message: &[u8]) -> Result<(), Error> {
+    match read_client_hello(message) {
+        // TLS 1.3 imitates 1.2 for middleboxes, which cannot see QUIC's handshake (RFC 9001 §8.4).
+        Ok((true, _)) => Err(Error::PROTOCOL_VIOLATION.with_reason("TLS compatibility mode")),
+        Ok((false, true)) => Ok(()),
+        // QUIC requires transport parameters (RFC 9001 §8.2).
+        _ => Err(tls::Error::MISSING_EXTENSION.with_reason("no QUIC transport parameters").into()),
     }
+}
 
-    fn check_message(self) -> Result<(), Error> {
-        if self.field == HelloField::Other {
-            Ok(())
-        } else if self.has_session_id {
-            // TLS 1.3 imitates 1.2 for middleboxes, which cannot see QUIC's handshake (RFC 9001 §8.4).
-            Err(Error::PROTOCOL_VIOLATION.with_reason("TLS compatibility mode"))
-        } else if self.has_parameters {
-            Ok(())
-        } else {
-            // QUIC requires transport parameters (RFC 9001 §8.2).
-            Err(tls::Error::MISSING_EXTENSION.with_reason("no QUIC transport parameters").into())
-        }
+/// Returns whether a ClientHello (RFC 8446 §4.1.2) has a session ID, and whether it has transport parameters.
+fn read_client_hello(message: &[u8]) -> Result<(bool, bool), DecoderError> {
+    let buffer = DecoderBuffer::new(message).skip(BYTES_BEFORE_SESSION_ID)?;
+    let (session_id, buffer) = buffer.decode_slice_with_len_prefix::<u8>()?;
+    // Cipher suites and compression methods.
+    let buffer = buffer.skip_with_len_prefix::<u16>()?.skip_with_len_prefix::<u8>()?;
+    let (mut extensions, _) = buffer.decode_slice_with_len_prefix::<u16>()?;
+    let mut has_parameters = false;
+    while !extensions.is_empty() {
+        let (kind, rest) = extensions.decode::<u16>()?;
+        has_parameters |= kind == TRANSPORT_PARAMETERS_TYPE;
+        extensions = rest.skip_with_len_prefix::<u16>()?;
     }
+    Ok((!session_id.is_empty(), has_parameters))
 }
 
 #[cfg(test)]

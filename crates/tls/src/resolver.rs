@@ -21,27 +21,23 @@ use std::{
 /// Stands for the address of a connection where it is unknown or irrelevant.
 const UNKNOWN_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
-/// Certificates among which a client's signature algorithms decide, cheapest first. Each signs with a scheme that no
-/// earlier one has.
-type CertificateGroup = Box<[LoadedCertificate]>;
-
-/// Certificates of one configuration.
+/// Certificates of one configuration. Among the certificates of a name or address, which are indexes into `all`, a
+/// client's signature algorithms decide. The cheapest comes first, and each signs with a scheme that no earlier one
+/// has.
 #[derive(Debug)]
 pub struct CertificateStore {
     /// Certificates for clients with an unknown name, or without a name at an unknown address.
-    default: CertificateGroup,
+    default: Vec<usize>,
     /// Certificates by DNS name; `*.example.com` stands for itself.
-    by_name: HashMap<String, CertificateGroup>,
+    by_name: HashMap<String, Vec<usize>>,
     /// Certificates by IP address.
-    by_address: HashMap<IpAddr, CertificateGroup>,
+    by_address: HashMap<IpAddr, Vec<usize>>,
     /// All certificates in the order of the configuration; those issued by ACME are last.
     pub all: Vec<LoadedCertificate>,
     /// Number of certificates from files, at the beginning of `all`.
     files: usize,
     /// Names and addresses whose certificate is still to be issued: their clients get none.
     awaited: BTreeSet<String>,
-    /// Certificates that no client gets.
-    pub unserved: Vec<UnservedCertificate>,
     /// Authorities for clients' certificates, if these are requested.
     pub authorities: Option<ClientAuthorities>,
 }
@@ -69,13 +65,40 @@ impl CertificateStore {
     }
 
     fn compose_groups(all: Vec<LoadedCertificate>, files: usize) -> Self {
-        let places = CertificatePositions::from_certificates(&all);
-        let group = |places: &[usize]| places.iter().filter_map(|place| all.get(*place).cloned()).collect();
+        let (mut by_name, mut by_address) = (HashMap::<_, Vec<_>>::new(), HashMap::<_, Vec<_>>::new());
+        for (place, certificate) in all.iter().enumerate() {
+            for name in &certificate.names.dns {
+                by_name.entry(name.clone()).or_default().push(place);
+            }
+            for address in &certificate.names.ip {
+                by_address.entry(address.to_canonical()).or_default().push(place);
+            }
+        }
+        for places in by_name.values_mut().chain(by_address.values_mut()) {
+            *places = cheapest_by_scheme(&all, places, &[]);
+        }
+        // If no certificate with the exact name suits a client's algorithms, the client gets one with a wildcard.
+        let exact: Vec<String> = by_name.keys().filter(|name| !name.starts_with("*.")).cloned().collect();
+        for name in exact {
+            let wild = wildcard_name(&name).and_then(|wildcard| by_name.get(&wildcard)).cloned().unwrap_or_default();
+            if let Some(places) = by_name.get_mut(&name) {
+                *places = cheapest_by_scheme(&all, places, &wild);
+            }
+        }
+        let names = |certificate: &LoadedCertificate| -> BTreeSet<_> {
+            let names = &certificate.names;
+            names.dns.iter().cloned().chain(names.ip.iter().map(|address| address.to_canonical().to_string())).collect()
+        };
+        let first = all.first().map(names).unwrap_or_default();
+        // A group covers whatever its first certificate covers. If that has no name, it is the only default.
+        let is_default = |(place, certificate): &(usize, &LoadedCertificate)| {
+            *place == 0 || (!first.is_empty() && names(certificate).is_superset(&first))
+        };
+        let default: Vec<usize> = all.iter().enumerate().filter(is_default).map(|(place, _)| place).collect();
         Self {
-            default: group(&places.default),
-            by_name: places.by_name.iter().map(|(name, places)| (name.clone(), group(places))).collect(),
-            by_address: places.by_address.iter().map(|(address, places)| (*address, group(places))).collect(),
-            unserved: places.find_unserved(&all),
+            default: cheapest_by_scheme(&all, &default, &[]),
+            by_name,
+            by_address,
             all,
             files,
             awaited: BTreeSet::new(),
@@ -111,15 +134,15 @@ impl CertificateStore {
         local: IpAddr,
         offered: &[SignatureScheme],
     ) -> Option<&LoadedCertificate> {
-        let group = self.certificates_for_name(sni, local);
-        let chosen = group.iter().find(|certificate| certificate.algorithm.signs_one_of(offered));
-        chosen.or(group.first())
+        let mut group = self.positions_for_name(sni, local).iter().filter_map(|place| self.all.get(*place));
+        let first = group.clone().next();
+        group.find(|certificate| certificate.algorithm.signs_one_of(offered)).or(first)
     }
 
     /// Returns the certificates for clients with `sni` at the address `local`: those with exactly this name, else with
     /// a wildcard for its first label, else the default. Clients without a name get those with the address: SNI cannot
     /// carry addresses (RFC 6066 §3), so a client that connects to one sends no name.
-    fn certificates_for_name(&self, sni: Option<&str>, local: IpAddr) -> &[LoadedCertificate] {
+    fn positions_for_name(&self, sni: Option<&str>, local: IpAddr) -> &[usize] {
         let name = sni.map(normalize_dns_name);
         let found = match &name {
             Some(name) => self.by_name.get(name).or_else(|| self.by_name.get(&wildcard_name(name)?)),
@@ -158,7 +181,7 @@ impl CertificateStore {
             Some(sni) => sni == host || normalize_dns_name(sni) == normalize_dns_name(host),
             None => parse_ip(host).is_some(),
         };
-        asked_for || all_cover(self.certificates_for_name(sni, local), host)
+        asked_for || self.all_cover(self.positions_for_name(sni, local), host)
     }
 
     /// Whether clients of a route for `host` may get a certificate that covers their name. `*.` stands for one or more
@@ -175,8 +198,36 @@ impl CertificateStore {
     pub fn has_name(&self, host: &str) -> bool {
         match parse_ip(host) {
             Some(address) => self.by_address.contains_key(&address.to_canonical()),
-            None => all_cover(self.certificates_for_name(Some(host), UNKNOWN_ADDRESS), host),
+            None => self.all_cover(self.positions_for_name(Some(host), UNKNOWN_ADDRESS), host),
         }
+    }
+
+    fn all_cover(&self, positions: &[usize], host: &str) -> bool {
+        let mut group = positions.iter().filter_map(|place| self.all.get(*place));
+        !positions.is_empty() && group.all(|certificate| certificate.names.includes_host(host))
+    }
+
+    /// Returns the certificates that no client gets.
+    pub fn find_unserved(&self) -> Vec<UnservedCertificate> {
+        let groups = self.by_name.values().chain(self.by_address.values()).chain([&self.default]);
+        let served: BTreeSet<usize> = groups.flatten().copied().collect();
+        let unserved = self.all.iter().enumerate().filter(|(place, _)| !served.contains(place));
+        unserved
+            .map(|(place, certificate)| UnservedCertificate {
+                position: place,
+                instead: self.find_replacements(certificate),
+            })
+            .collect()
+    }
+
+    /// Returns the certificates that clients get for the names of `certificate`, and that sign with its schemes.
+    fn find_replacements(&self, certificate: &LoadedCertificate) -> Vec<usize> {
+        let names = certificate.names.dns.iter().filter_map(|name| self.by_name.get(name));
+        let addresses = certificate.names.ip.iter().filter_map(|ip| self.by_address.get(&ip.to_canonical()));
+        let schemes = &certificate.algorithm.schemes;
+        let is_alike = |place: &usize| self.all.get(*place).is_some_and(|other| other.algorithm.signs_one_of(schemes));
+        let places: BTreeSet<usize> = names.chain(addresses).flatten().copied().filter(is_alike).collect();
+        places.into_iter().collect()
     }
 }
 
@@ -192,79 +243,10 @@ fn accepted_schemes<'a>(offered: &'a [SignatureScheme], suites: &[CipherSuite]) 
     offered.into()
 }
 
-fn all_cover(group: &[LoadedCertificate], host: &str) -> bool {
-    !group.is_empty() && group.iter().all(|certificate| certificate.names.includes_host(host))
-}
-
 /// Returns the wildcard for the first label of `name`.
 fn wildcard_name(name: &str) -> Option<String> {
     let (_, parent) = name.split_once('.')?;
     Some(format!("*.{parent}"))
-}
-
-/// Certificates of a [`CertificateStore`] by their indexes in the configuration.
-struct CertificatePositions {
-    default: Vec<usize>,
-    by_name: HashMap<String, Vec<usize>>,
-    by_address: HashMap<IpAddr, Vec<usize>>,
-}
-
-impl CertificatePositions {
-    fn from_certificates(all: &[LoadedCertificate]) -> Self {
-        let (mut by_name, mut by_address) = (HashMap::<_, Vec<_>>::new(), HashMap::<_, Vec<_>>::new());
-        for (place, certificate) in all.iter().enumerate() {
-            for name in &certificate.names.dns {
-                by_name.entry(name.clone()).or_default().push(place);
-            }
-            for address in &certificate.names.ip {
-                by_address.entry(address.to_canonical()).or_default().push(place);
-            }
-        }
-        for places in by_name.values_mut().chain(by_address.values_mut()) {
-            *places = cheapest_by_scheme(all, places, &[]);
-        }
-        // If no certificate with the exact name suits a client's algorithms, the client gets one with a wildcard.
-        let exact: Vec<String> = by_name.keys().filter(|name| !name.starts_with("*.")).cloned().collect();
-        for name in exact {
-            let wild = wildcard_name(&name).and_then(|wildcard| by_name.get(&wildcard)).cloned().unwrap_or_default();
-            if let Some(places) = by_name.get_mut(&name) {
-                *places = cheapest_by_scheme(all, places, &wild);
-            }
-        }
-        let names = |certificate: &LoadedCertificate| -> BTreeSet<_> {
-            let names = &certificate.names;
-            names.dns.iter().cloned().chain(names.ip.iter().map(|address| address.to_canonical().to_string())).collect()
-        };
-        let first = all.first().map(names).unwrap_or_default();
-        // A group covers whatever its first certificate covers. If that has no name, it is the only default.
-        let is_default = |(place, certificate): &(usize, &LoadedCertificate)| {
-            *place == 0 || (!first.is_empty() && names(certificate).is_superset(&first))
-        };
-        let default: Vec<usize> = all.iter().enumerate().filter(is_default).map(|(place, _)| place).collect();
-        Self { default: cheapest_by_scheme(all, &default, &[]), by_name, by_address }
-    }
-
-    fn find_unserved(&self, all: &[LoadedCertificate]) -> Vec<UnservedCertificate> {
-        let groups = self.by_name.values().chain(self.by_address.values()).chain([&self.default]);
-        let served: BTreeSet<usize> = groups.flatten().copied().collect();
-        let unserved = all.iter().enumerate().filter(|(place, _)| !served.contains(place));
-        unserved
-            .map(|(place, certificate)| UnservedCertificate {
-                position: place,
-                instead: self.find_replacements(certificate, all),
-            })
-            .collect()
-    }
-
-    /// Returns the certificates that clients get for the names of `certificate`, and that sign with its schemes.
-    fn find_replacements(&self, certificate: &LoadedCertificate, all: &[LoadedCertificate]) -> Vec<usize> {
-        let names = certificate.names.dns.iter().filter_map(|name| self.by_name.get(name));
-        let addresses = certificate.names.ip.iter().filter_map(|ip| self.by_address.get(&ip.to_canonical()));
-        let schemes = &certificate.algorithm.schemes;
-        let is_alike = |place: &usize| all.get(*place).is_some_and(|other| other.algorithm.signs_one_of(schemes));
-        let places: BTreeSet<usize> = names.chain(addresses).flatten().copied().filter(is_alike).collect();
-        places.into_iter().collect()
-    }
 }
 
 /// Selects from `first`, then from `then`, each cheapest first, the certificates that sign with a scheme that no
@@ -523,7 +505,7 @@ mod tests {
             let served = store.choose_certificate(sni, local, offered).unwrap();
             assert!(served.is_same_chain(&store.file_certificates()[expected]), "{sni:?} at {local}: {offered:?}");
         }
-        assert_eq!(store.unserved, []);
+        assert_eq!(store.find_unserved(), []);
     }
 
     #[test]
@@ -554,7 +536,7 @@ mod tests {
         for name in ["a.test", "b.test", "c.test", "d.test", "www.wild.test", "api.wild.test"] {
             assert!(store.has_name(name), "{name}");
         }
-        assert_eq!(store.unserved, [UnservedCertificate { position: 4, instead: vec![2] }]);
+        assert_eq!(store.find_unserved(), [UnservedCertificate { position: 4, instead: vec![2] }]);
     }
 
     #[test]
@@ -579,7 +561,7 @@ mod tests {
         ];
         for (certificates, expected) in table {
             let names: Vec<_> = certificates.iter().map(|(_, names)| names).collect();
-            assert_eq!(of_kinds(certificates).unserved, expected, "{names:?}");
+            assert_eq!(of_kinds(certificates).find_unserved(), expected, "{names:?}");
         }
         let nameless = || {
             let mut parameters = CertificateParams::new([]).unwrap();
@@ -589,7 +571,7 @@ mod tests {
             SelfSigned { cert_pem, key_pem, spki_sha256: String::new() }.to_loaded_certificate().unwrap()
         };
         let store = CertificateStore::new(nameless(), [certificate(&["a.test"]), nameless()]);
-        assert_eq!(store.unserved, [unserved(2, &[])]);
+        assert_eq!(store.find_unserved(), [unserved(2, &[])]);
         assert!(
             store.choose_certificate(None, UNKNOWN_ADDRESS, ALL).unwrap().is_same_chain(&store.file_certificates()[0])
         );

@@ -1,12 +1,12 @@
 //! Configures the server's side of TLS, for all workers together.
 
 use super::resolver::CertificateResolver;
-use super::suites::{ALPN_H3, ALPN_TCP, tls12_suites, tls13_provider};
+use super::suites::{ALPN_TCP, tls12_suites, tls13_provider};
 use super::tickets::{SessionTickets, TicketProtocol};
 use aws_lc_rs::hkdf::Prk;
+use litequic_config::TlsVersion;
 use rustls::{
-    KeyLogFile, ServerConfig, SupportedProtocolVersion,
-    crypto::CryptoProvider,
+    KeyLogFile, ServerConfig,
     server::{NoServerSessionStorage, WebPkiClientVerifier, danger::ClientCertVerifier},
     version::{TLS12, TLS13},
 };
@@ -31,21 +31,7 @@ pub fn server_config(
     key_log: bool,
     secret: &Prk,
 ) -> Result<Arc<ServerConfig>, rustls::Error> {
-    config_with_tickets(resolver, key_log, SessionTickets::new(secret.clone(), TicketProtocol::Quic), &[ALPN_H3])
-}
-
-/// Configures TLS for HTTP/2 and HTTP/1.1 over TCP. The ticket key differs from that of HTTP/3, so that no session can
-/// be resumed in the other.
-///
-/// # Errors
-///
-/// rustls rejects the cipher suites, which no input causes.
-pub(super) fn tcp_server_config(
-    resolver: Arc<CertificateResolver>,
-    key_log: bool,
-    secret: &Prk,
-) -> Result<Arc<ServerConfig>, rustls::Error> {
-    config_with_tickets(resolver, key_log, SessionTickets::new(secret.clone(), TicketProtocol::Tcp), ALPN_TCP)
+    config_with_tickets(resolver, key_log, secret, TicketProtocol::Quic)
 }
 
 /// Configures TLS over TCP for clients without TLS 1.3. Both versions are listed, so that rustls sets the sentinel in
@@ -59,69 +45,59 @@ pub(super) fn tls12_server_config(
     resolver: Arc<CertificateResolver>,
     key_log: bool,
 ) -> Result<Arc<ServerConfig>, rustls::Error> {
-    let mut provider = tls13_provider();
-    provider.cipher_suites.extend(tls12_suites());
     let verifier = WebPkiClientVerifier::no_client_auth();
-    let mut config = build_server_config(provider, &[&TLS13, &TLS12], resolver, verifier, key_log, ALPN_TCP)?;
+    let mut config = build_server_config(TlsVersion::Tls12, resolver, verifier, key_log, ALPN_TCP)?;
     config.require_ems = true;
-    config.send_tls13_tickets = 0;
     Ok(Arc::new(config))
 }
 
-fn config_with_tickets(
+/// Configures TLS 1.3 with tickets. Each protocol has a ticket key of its own, so that no session can be resumed in the
+/// other.
+///
+/// # Errors
+///
+/// rustls rejects the cipher suites, which no input causes.
+pub(super) fn config_with_tickets(
     resolver: Arc<CertificateResolver>,
     key_log: bool,
-    tickets: SessionTickets,
-    protocols: &[&[u8]],
+    secret: &Prk,
+    protocol: TicketProtocol,
 ) -> Result<Arc<ServerConfig>, rustls::Error> {
-    let mut config = tls13_server_config(resolver, WebPkiClientVerifier::no_client_auth(), key_log, protocols)?;
-    config.ticketer = Arc::new(tickets);
+    let (verifier, protocols) = (WebPkiClientVerifier::no_client_auth(), protocol.alpn_protocols());
+    let mut config = build_server_config(TlsVersion::Tls13, resolver, verifier, key_log, protocols)?;
+    config.ticketer = Arc::new(SessionTickets::new(secret.clone(), protocol));
     config.send_tls13_tickets = TICKETS_PER_HANDSHAKE;
     config.max_tls13_tickets = TICKETS_PER_HANDSHAKE; // a client that asks for fewer (RFC 9149) gets fewer
     Ok(Arc::new(config))
 }
 
-/// Configures TLS with a certificate request, verified by `verifier`. Without tickets: rustls would store the client's
-/// chain in a ticket, and accept it later without verification, even if expired or revoked. Tickets from sessions
-/// without a certificate request are rejected.
+/// Configures TLS of version `min` or later, without tickets. Clients' certificates are verified by `verifier`.
 ///
 /// # Errors
 ///
 /// rustls rejects the cipher suites, which no input causes.
-pub(super) fn config_with_verifier(
-    resolver: Arc<CertificateResolver>,
-    verifier: Arc<dyn ClientCertVerifier>,
-    key_log: bool,
-    protocols: &[&[u8]],
-) -> Result<Arc<ServerConfig>, rustls::Error> {
-    let mut config = tls13_server_config(resolver, verifier, key_log, protocols)?;
-    config.send_tls13_tickets = 0;
-    Ok(Arc::new(config))
-}
-
-fn tls13_server_config(
+pub(super) fn build_server_config(
+    min: TlsVersion,
     resolver: Arc<CertificateResolver>,
     verifier: Arc<dyn ClientCertVerifier>,
     key_log: bool,
     protocols: &[&[u8]],
 ) -> Result<ServerConfig, rustls::Error> {
-    build_server_config(tls13_provider(), &[&TLS13], resolver, verifier, key_log, protocols)
-}
-
-fn build_server_config(
-    provider: CryptoProvider,
-    versions: &[&'static SupportedProtocolVersion],
-    resolver: Arc<CertificateResolver>,
-    verifier: Arc<dyn ClientCertVerifier>,
-    key_log: bool,
-    protocols: &[&[u8]],
-) -> Result<ServerConfig, rustls::Error> {
+    let mut provider = tls13_provider();
+    let versions: &[_] = match min {
+        TlsVersion::Tls13 => &[&TLS13],
+        TlsVersion::Tls12 => {
+            provider.cipher_suites.extend(tls12_suites());
+            &[&TLS13, &TLS12]
+        }
+    };
     let mut config = ServerConfig::builder_with_provider(Arc::new(provider))
         .with_protocol_versions(versions)?
         .with_client_cert_verifier(verifier)
         .with_cert_resolver(resolver);
     config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
     config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
     config.max_early_data_size = 0;
     // AES-128-GCM in hardware is the cheapest cipher; without hardware the client's preference counts.
     config.ignore_client_order = has_aes_hardware();

@@ -2,7 +2,6 @@
 
 use super::client_certificates::CertificateRequester;
 use super::metrics::TlsMetrics;
-use super::resolver::CertificateResolver;
 use super::traffic_secrets::{SecretLog, TrafficSecrets};
 use litequic_exchange::CertificateRequest;
 use rustls::{
@@ -22,8 +21,6 @@ pub struct ServerTls {
     /// Configuration for clients without a certificate request.
     plain: Arc<ServerConfig>,
     requester: Option<Arc<CertificateRequester>>,
-    /// Resolver, if certificates depend on the address that a client connected to.
-    resolver: Option<Arc<CertificateResolver>>,
     metrics: Arc<TlsMetrics>,
 }
 
@@ -31,19 +28,14 @@ impl ServerTls {
     /// Serves `config`, which should be from [`super::server_config`]. rustls accepts no QUIC connection with another
     /// TLS version than 1.3, without a cipher suite for QUIC, or with limited early data: every handshake would fail.
     pub fn new(config: Arc<ServerConfig>) -> Self {
-        Self { plain: config, requester: None, resolver: None, metrics: Arc::default() }
+        Self { plain: config, requester: None, metrics: Arc::default() }
     }
 
-    /// Requests certificates from clients by `asking`.
+    /// Requests certificates from clients by `asking`, and selects certificates for clients without a name (SNI) by the
+    /// address that they connected to.
     #[must_use]
     pub fn with_certificate_requests(self, asking: CertificateRequester) -> Self {
         Self { requester: Some(Arc::new(asking)), ..self }
-    }
-
-    /// Selects certificates for clients without a name (SNI) by the address that they connected to.
-    #[must_use]
-    pub fn with_address_resolver(self, resolver: Arc<CertificateResolver>) -> Self {
-        Self { resolver: Some(resolver), ..self }
     }
 
     /// Counts in the worker's `metrics`.
@@ -74,7 +66,7 @@ impl ServerTls {
         // Each connection needs its own configuration, because rustls passes secrets to the configuration's key log.
         // The parts are shared.
         let mut config = ServerConfig::clone(asking.unwrap_or(&self.plain));
-        if let Some(resolver) = self.resolver.as_ref().and_then(|resolver| resolver.resolver_at(local)) {
+        if let Some(resolver) = self.requester.as_ref().and_then(|asking| asking.resolver.resolver_at(local)) {
             config.cert_resolver = resolver;
         }
         config.key_log = Arc::new(SecretLog { secrets, log: config.key_log });

@@ -1,6 +1,9 @@
 //! Selects rustls' configuration for each handshake over TCP. rustls and tokio-rustls do the rest.
 
-use super::{client_certificates::CertificateRequester, resolver::CertificateResolver, server, suites::ALPN_TCP};
+use super::{
+    client_certificates::CertificateRequester, resolver::CertificateResolver, server, suites::ALPN_TCP,
+    tickets::TicketProtocol,
+};
 use aws_lc_rs::hkdf::Prk;
 use litequic_exchange::CertificateRequest;
 use rustls::{Error, ServerConfig};
@@ -15,7 +18,6 @@ pub struct TcpTls {
     /// Configuration for clients without TLS 1.3, if permitted.
     tls12: Arc<ServerConfig>,
     requester: Arc<CertificateRequester>,
-    resolver: Arc<CertificateResolver>,
 }
 
 impl TcpTls {
@@ -32,10 +34,9 @@ impl TcpTls {
         policy: impl Fn(Option<&str>) -> CertificateRequest + Send + Sync + 'static,
     ) -> Result<Self, Error> {
         Ok(Self {
-            plain: server::tcp_server_config(Arc::clone(&resolver), key_log, secret)?,
+            plain: server::config_with_tickets(Arc::clone(&resolver), key_log, secret, TicketProtocol::Tcp)?,
             tls12: server::tls12_server_config(Arc::clone(&resolver), key_log)?,
-            requester: Arc::new(CertificateRequester::for_protocols(ALPN_TCP, Arc::clone(&resolver), key_log, policy)?),
-            resolver,
+            requester: Arc::new(CertificateRequester::for_protocols(ALPN_TCP, resolver, key_log, policy)?),
         })
     }
 
@@ -55,7 +56,7 @@ impl TcpTls {
         };
         let plain = if is_old { &self.tls12 } else { &self.plain };
         let config = self.requester.config_with_request(request).unwrap_or(plain);
-        let resolver = server_name.is_none().then(|| self.resolver.resolver_at(local)).flatten();
+        let resolver = server_name.is_none().then(|| self.requester.resolver.resolver_at(local)).flatten();
         let config = match resolver {
             None => Arc::clone(config),
             // A configuration of its own shares its parts, including the ticket key.

@@ -17,6 +17,7 @@
 //! the handshake with a fatal alert, as its binder does not match. Versions of rustls may encode the value differently,
 //! and run side by side in a rolling upgrade: hence the format in the label.
 
+use super::suites::{ALPN_H3, ALPN_TCP};
 use arc_swap::ArcSwapOption;
 use aws_lc_rs::{
     aead::{AES_256_GCM_SIV, Aad, NONCE_LEN, Nonce, RandomizedNonceKey},
@@ -52,6 +53,14 @@ pub(super) enum TicketProtocol {
 }
 
 impl TicketProtocol {
+    /// Protocols that a client may agree on by ALPN (RFC 7301).
+    pub(super) fn alpn_protocols(self) -> &'static [&'static [u8]] {
+        match self {
+            Self::Quic => &[ALPN_H3],
+            Self::Tcp => ALPN_TCP,
+        }
+    }
+
     fn protocol_label(self) -> &'static str {
         match self {
             Self::Quic => "quic",

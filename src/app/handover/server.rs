@@ -165,7 +165,9 @@ impl HandoverServer {
     ///
     /// The kernel's, if no socket of that name can be created.
     pub(in crate::app) fn bind_socket(&mut self, path: &HandoverPath) -> io::Result<()> {
-        self.socket = Some(HandoverSocket::bind_handover_socket(path)?);
+        let (listener, name) = SocketName::bind_beside(&path.path)?;
+        let listener = UnixListener::from_std(listener)?;
+        self.socket = Some(HandoverSocket { listener, name, is_shared: path.is_shared });
         Ok(())
     }
 
@@ -372,14 +374,5 @@ fn older_process_end(older: &OlderProcess) -> Option<impl Future<Output = u8> + 
             tracing::warn!(generation, %error, "cannot watch an older process: litequic will not notice its end");
             None
         }
-    }
-}
-
-impl HandoverSocket {
-    /// Binds a socket beside `path`.
-    fn bind_handover_socket(path: &HandoverPath) -> io::Result<Self> {
-        let (listener, name) = SocketName::bind_beside(path.socket_path())?;
-        let is_shared = matches!(path, HandoverPath::Named(_));
-        Ok(Self { listener: UnixListener::from_std(listener)?, name, is_shared })
     }
 }

@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 
 /// Socket at which the successor of this process takes over.
 #[derive(Debug)]
-pub(in crate::app) enum HandoverPath {
-    /// `admin.handover`, at which every new process looks for a running one.
-    Named(PathBuf),
-    /// A socket of this process alone, for the process that it starts itself.
-    Own(PathBuf),
+pub(in crate::app) struct HandoverPath {
+    pub(super) path: PathBuf,
+    /// Whether this is `admin.handover`, at which every new process looks for a running one, rather than a socket of
+    /// this process alone, for the process that it starts itself.
+    pub(super) is_shared: bool,
 }
 
 impl HandoverPath {
@@ -22,16 +22,12 @@ impl HandoverPath {
     /// end of this process would end its service, successor included.
     pub(in crate::app) fn choose_path(config: &Config, admin: Option<&Path>) -> Option<Self> {
         if let Some(path) = &config.admin.handover {
-            return Some(Self::Named(path.clone()));
+            return Some(Self { path: path.clone(), is_shared: true });
         }
         let process = std::process::id();
         let is_first = process == CONTAINER_PROCESS || service::ends_with_process();
-        admin.filter(|_| !is_first).map(|admin| Self::Own(admin.with_file_name(format!("handover-{process}.sock"))))
-    }
-
-    pub(in crate::app) fn socket_path(&self) -> &Path {
-        let (Self::Named(path) | Self::Own(path)) = self;
-        path
+        let path = admin.filter(|_| !is_first)?.with_file_name(format!("handover-{process}.sock"));
+        Some(Self { path, is_shared: false })
     }
 
     /// Binds the socket of `server` under another name. `None` if that of this process alone cannot be bound.
@@ -39,11 +35,11 @@ impl HandoverPath {
     /// # Errors
     ///
     /// [`StartError::Handover`]
-    fn bind_for(self, server: &mut HandoverServer) -> Result<Option<Self>, StartError> {
-        match (server.bind_socket(&self), self) {
+    fn bind_for(self, server: &mut HandoverServer) -> Result<Option<PathBuf>, StartError> {
+        match (server.bind_socket(&self), self.path) {
             (Ok(()), path) => Ok(Some(path)),
-            (Err(source), Self::Named(path)) => Err(StartError::Handover { path, source }),
-            (Err(error), Self::Own(path)) => {
+            (Err(source), path) if self.is_shared => Err(StartError::Handover { path, source }),
+            (Err(error), path) => {
                 tracing::warn!(path = %path.display(), %error, "no hot upgrade: set admin.handover");
                 Ok(None)
             }
@@ -66,7 +62,7 @@ pub(in crate::app) async fn take_over(
     path: Option<HandoverPath>,
     lifecycle: &Lifecycle,
 ) -> Result<(HandoverListener, Option<PathBuf>), StartError> {
-    let path = path.map_or(Ok(None), |path| path.bind_for(&mut server))?.map(|path| path.socket_path().to_owned());
+    let path = path.map_or(Ok(None), |path| path.bind_for(&mut server))?;
     let failed = |source| StartError::Handover { path: path.clone().unwrap_or_default(), source };
     let publish = |server: &mut HandoverServer| {
         path.as_deref().map_or(Ok(()), |path| server.publish_socket(path)).map_err(failed)

@@ -6,11 +6,18 @@ mod control_stream;
 mod frame_header;
 mod frame_reader;
 mod message_stream;
-mod peer_role;
 pub mod settings;
 
 pub use control_stream::{ControlFrame, ControlStream, MAX_IGNORED_CONTROL_FRAMES, encode_goaway};
 pub use frame_header::{FrameHeader, FrameType};
 pub use frame_reader::{FrameEvent, FrameReader, PayloadAction};
 pub use message_stream::{MAX_IDLE_FRAMES, MessagePart, MessageStream};
-pub use peer_role::PeerRole;
+
+/// Role of a peer on a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PeerRole {
+    /// The peer sends requests.
+    Client,
+    /// The peer sends responses.
+    Server,
+}

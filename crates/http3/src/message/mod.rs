@@ -6,13 +6,11 @@
 #![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 
 mod encode;
-mod rejection;
 mod request;
 
 pub use encode::{EncodeError, encode_request, encode_response, encode_trailers};
 pub use litequic_exchange::well_formed::{DecodedResponse, decode_response, decode_trailers};
-pub use rejection::Rejection;
-pub use request::{DecodedRequest, decode_request};
+pub use request::{DecodedRequest, Rejection, decode_request};
 
 #[cfg(test)]
 pub(super) mod test_support {

@@ -1,6 +1,5 @@
 //! Decodes a field section into a request, with the checks that need the header alone (RFC 9114 §4.3.1).
 
-use super::Rejection;
 use http::{Method, StatusCode};
 use litequic_exchange::{
     DecodedFields, DecodedLine, FieldNameRef, Fields, Head, LastAuthority, Span, Upgrade, check_path,
@@ -16,6 +15,23 @@ pub struct DecodedRequest {
     pub head: Head,
     /// Length that the body must have, in bytes.
     pub content_length: Option<u64>,
+}
+
+/// The reason why a message is rejected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Rejection {
+    /// A malformed message (RFC 9114 §4.1.2): the stream is to be reset with H3_MESSAGE_ERROR.
+    #[error("malformed message: {0}")]
+    Malformed(&'static str),
+    /// A well-formed message, which is answered with this status for this reason.
+    #[error("{1} ({0})")]
+    Status(StatusCode, &'static str),
+}
+
+impl From<well_formed::Malformed> for Rejection {
+    fn from(well_formed::Malformed(reason): well_formed::Malformed) -> Self {
+        Self::Malformed(reason)
+    }
 }
 
 /// Decodes a request from the fields of its header. `extended_connect`: whether `:protocol` was advertised to the

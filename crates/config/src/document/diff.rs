@@ -60,7 +60,12 @@ impl Config {
 
     /// Lists every key with its value, in the order of the reference, without secrets: those are in files.
     pub fn keys_and_values(&self) -> Vec<(String, String)> {
-        let summed = self.with_merged_rules();
+        // The general header rules apply to each route.
+        let mut summed = self.clone();
+        for route in &mut summed.routes {
+            route.request_headers = route.request_headers.with_general_rules(&self.request_headers);
+            route.response_headers = route.response_headers.with_general_rules(&self.response_headers);
+        }
         let all = summed.compare_all(&summed, Changes { lists_all: true, ..Changes::default() });
         all.into_iter().map(|ConfigChange { key, what }| (key, what)).collect()
     }
@@ -71,16 +76,6 @@ impl Config {
             |limits| Self { limits, routes: Vec::new(), origins: BTreeMap::new(), ..self.clone() }.keys_and_values();
         let all = with_limits(self.limits).into_iter().zip(with_limits(Limits::default()));
         all.filter(|(own, default)| own != default).map(|(own, _)| own).collect()
-    }
-
-    /// Merges the general header rules into each route.
-    fn with_merged_rules(&self) -> Self {
-        let mut summed = self.clone();
-        for route in &mut summed.routes {
-            route.request_headers = route.request_headers.with_general_rules(&self.request_headers);
-            route.response_headers = route.response_headers.with_general_rules(&self.response_headers);
-        }
-        summed
     }
 
     /// Identifies the configuration by the first half of a hash of [`Config::keys_and_values`], in hexadecimal. Equal

@@ -254,9 +254,7 @@ impl<'s> LineIndex<'s> {
         let column = self.text.get(start..byte).unwrap_or_default().chars().count() + 1;
         (line, column)
     }
-}
 
-impl LineIndex<'_> {
     /// Describes the second of two equal keys or tables at `at`, with the line of the first if `root` has it.
     fn describe_duplicate(&self, root: &DeTable<'_>, at: Range<usize>) -> String {
         let name = self.text.get(at.clone()).unwrap_or_default();

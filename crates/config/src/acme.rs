@@ -3,7 +3,7 @@
 use super::listen::Listen;
 use crate::reading::fault::nearest_word;
 use crate::reading::name_kinds::{host_pattern_kind, path_kind};
-use crate::reading::rule_readers::read_optional_table;
+use crate::reading::rule_readers::{join_or, read_optional_table};
 use crate::reading::section::ConfigSection;
 use crate::reading::table::{
     FixedValue, KeyTable as _, custom_key, file_key, keys, list_key, optional_key, required_file_key, required_key,
@@ -33,7 +33,7 @@ keys! {
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Acme {
         /// Hosts: names, IP addresses, and wildcards by a DNS challenge. Each host gets its own certificate.
-        hosts: Vec<AcmeHost> = Vec::new(), custom_key(read_acme_hosts, |all| all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "));
+        hosts: Vec<AcmeHost> = Vec::new(), custom_key(read_acme_hosts, |all| join_or(all.iter(), ""));
 
         /// Folder for the account's key, certificates with their keys, and renewal plans. litequic creates it with mode
         /// 0700. Replicas may share it.

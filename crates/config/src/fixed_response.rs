@@ -47,10 +47,7 @@ impl FixedResponse {
 
     /// Returns the path in `body_file`, if set.
     pub fn body_file_path(&self) -> Option<&PathBuf> {
-        match &self.body {
-            FixedBody::File(path) => Some(path),
-            FixedBody::None | FixedBody::Text(_) => None,
-        }
+        if let FixedBody::File(path) = &self.body { Some(path) } else { None }
     }
 }
 

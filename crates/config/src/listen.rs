@@ -6,7 +6,7 @@ use crate::reading::name_kinds::{MAX_NETWORKS, address_kind, network_kind, path_
 use crate::reading::section::ConfigSection;
 use crate::reading::table::{KeyTable as _, file_key, keys, list_key, optional_key};
 use crate::reading::value_kinds::{
-    DAY, RawValue, TIMEOUT_RANGE, ValueKind, boolean_kind, duration_kind, nonzero_kind, one_of, or_auto, text_kind,
+    DAY, RawValue, TIMEOUT_RANGE, ValueKind, boolean_kind, duration_kind, nonzero_kind, one_of, or_word, text_kind,
 };
 use litequic_base::network::Network;
 use std::{
@@ -72,7 +72,7 @@ keys! {
 
         /// Worker threads. `auto` is one for each core that the process may use: its affinity mask, bounded by its
         /// cgroup's CPU quota, rounded down to at least 1.
-        workers: Option<NonZeroU16> = None, or_auto(nonzero_kind(1..=Self::MAX_WORKERS.into())), restart;
+        workers: Option<NonZeroU16> = None, or_word("auto", nonzero_kind(1..=Self::MAX_WORKERS.into())), restart;
 
         /// A file of 32 to 4096 random bytes (`openssl rand -hex 32`), from which the keys of Retry and reset tokens,
         /// of session tickets and of the cookies of `origin.sticky` are derived, byte for byte. Replicas should share

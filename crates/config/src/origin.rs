@@ -7,14 +7,14 @@ use crate::reading::name_kinds::{
     IPV6_PATTERN, NAME_PATTERN, PORT_PATTERN, TOKEN_PATTERN, authority_kind, cookie_name_kind, field_name_kind,
     parse_host, parse_port, path_kind, split_port,
 };
-use crate::reading::rule_readers::read_optional_table;
+use crate::reading::rule_readers::{join_or, read_optional_table};
 use crate::reading::section::ConfigSection;
 use crate::reading::table::{
     FixedValue, KeyReader, KeyTable, custom_key, derived_default, file_key, keys, list_key, optional_key,
 };
 use crate::reading::value_kinds::{
     COUNT_OR_ZERO_RANGE, COUNT_RANGE, DAY, RawValue, TIMEOUT_RANGE, ValueError, ValueKind, boolean_kind, duration_kind,
-    number_kind, one_of, or_derived, or_none, text_kind,
+    number_kind, one_of, or_none, or_word, text_kind,
 };
 use http::HeaderName;
 use litequic_base::named_enum;
@@ -43,7 +43,7 @@ keys! {
         /// to `https`, where it always verifies the server's certificate. The path of a socket has at most 107 bytes.
         /// Behind a blank, `weight=3` gives a server three times as many requests as one without (1 to 256), and
         /// `backup` gives it requests only while no other server is healthy; at least one server must be no backup.
-        servers("url"): Vec<OriginServer> = Vec::new(), custom_key(read_servers, |all| all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "));
+        servers("url"): Vec<OriginServer> = Vec::new(), custom_key(read_servers, |all| join_or(all.iter(), ""));
 
         /// Load balancing: round robin, or the server with the fewest open requests of this worker, divided by its
         /// weight; between equal servers, round robin.
@@ -116,12 +116,12 @@ keys! {
         /// Connections of a worker to a server. An eighth more are for clients that use none while all are in use.
         /// `"derived"`: 512, or fewer where file descriptors or memory allow no more; `litequic check` prints the
         /// number. Set it for a server of few processes or threads.
-        max_connections: Option<u32> = None, or_derived(number_kind(COUNT_RANGE)), counted;
+        max_connections: Option<u32> = None, or_word("derived", number_kind(COUNT_RANGE)), counted;
 
         // A waiting request is served late, and a rejected one never, so memory alone bounds the queue.
         /// Requests of a worker that wait for a connection to a server; further ones are answered 503. `"derived"`: as
         /// many as a part of the memory holds, 32,768 at most; `litequic check` prints the number.
-        max_queue: Option<u32> = None, or_derived(number_kind(COUNT_OR_ZERO_RANGE)), counted;
+        max_queue: Option<u32> = None, or_word("derived", number_kind(COUNT_OR_ZERO_RANGE)), counted;
 
         // The default of nginx' `client_body_buffer_size` on 64-bit machines.
         /// Bytes of a request's body that are read before the request gets a connection: a body whose Content-Length is
@@ -199,10 +199,8 @@ named_enum! {
 
 /// Spelling of a field's name, or [`OriginConfig::TITLE_CASE`].
 fn field_spelling_kind() -> ValueKind<String> {
-    let parse = |text: String| match HeaderName::from_bytes(text.as_bytes()) {
-        Ok(_) => Ok(text),
-        Err(_) => Err("not a field's name".into()),
-    };
+    let parse =
+        |text: String| HeaderName::from_bytes(text.as_bytes()).map(|_| text).map_err(|_| "not a field's name".into());
     text_kind("\"title\" or a field's name, such as \"SOAPAction\"", parse, Clone::clone)
 }
 

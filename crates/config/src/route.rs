@@ -165,10 +165,7 @@ impl RouteConfig {
 
     /// Returns the name of the origin in [`Config::origins`](super::Config::origins), unless litequic responds itself.
     pub fn target_origin(&self) -> Option<&str> {
-        match &self.target {
-            RouteTarget::Origin(name) => Some(name),
-            RouteTarget::Redirect(_) | RouteTarget::Respond(_) => None,
-        }
+        if let RouteTarget::Origin(name) = &self.target { Some(name) } else { None }
     }
 
     /// Returns the names of the fields by which litequic tells the origin of the route who the user is.

@@ -17,7 +17,7 @@
 //! field's. Further properties are methods of [`ConfigKey`]. Rules over several keys are functions that run after
 //! [`KeyTable::read_table`].
 
-use super::{changes::Changes, section::ConfigSection, value_kinds::ValueKind};
+use super::{changes::Changes, rule_readers::join_or, section::ConfigSection, value_kinds::ValueKind};
 use serde_json::Value as Json;
 use std::{ops::RangeInclusive, path::PathBuf};
 
@@ -151,8 +151,7 @@ pub(crate) fn list_key<T>(kind: ValueKind<T>, count: RangeInclusive<usize>) -> i
 }
 
 fn format_list<T>(kind: &ValueKind<T>, values: &[T]) -> String {
-    let shown: Vec<_> = values.iter().map(|value| kind.format_value(value)).collect();
-    if shown.is_empty() { "none".into() } else { shown.join(", ") }
+    join_or(values.iter().map(|value| kind.format_value(value)), "none")
 }
 
 /// Reads an optional array, or a single value, as [`list_key`] does; changes show `none` for a missing one.

@@ -249,18 +249,9 @@ pub(crate) fn or_none<T: 'static>(kind: ValueKind<T>) -> ValueKind<Option<T>> {
     or_word("none", kind)
 }
 
-/// A value of `kind`, or `"auto"`, which follows from the machine.
-pub(crate) fn or_auto<T: 'static>(kind: ValueKind<T>) -> ValueKind<Option<T>> {
-    or_word("auto", kind)
-}
-
-/// A value of `kind`, or `"derived"`, which follows from the resources of the process.
-pub(crate) fn or_derived<T: 'static>(kind: ValueKind<T>) -> ValueKind<Option<T>> {
-    or_word("derived", kind)
-}
-
-/// A value of `kind`, or `word` for `None`.
-fn or_word<T: 'static>(word: &'static str, kind: ValueKind<T>) -> ValueKind<Option<T>> {
+/// A value of `kind`, or `word` for `None`: `"auto"` follows from the machine, and `"derived"` from the resources of the
+/// process.
+pub(crate) fn or_word<T: 'static>(word: &'static str, kind: ValueKind<T>) -> ValueKind<Option<T>> {
     let (read, show) = (kind.read, kind.show);
     ValueKind {
         expected: format!("{}, or \"{word}\"", kind.expected),

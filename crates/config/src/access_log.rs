@@ -54,11 +54,7 @@ impl AccessLog {
 /// Reads `[access_log]`.
 pub(super) fn read_access_log(section: &mut ConfigSection<'_>) -> AccessLog {
     let mut log = AccessLog::read_table(section);
-    for (n, field) in log.fields.iter().enumerate() {
-        if log.fields.iter().take(n).any(|other| other == field) {
-            section.note_list_fault("fields", n, "is listed twice");
-        }
-    }
+    section.note_repeated_values("fields", &log.fields, "is listed twice");
     if let Some(LogTarget::File(path)) = &mut log.path {
         *path = section.base_directory().join(&path);
     }

@@ -3,10 +3,10 @@
 use super::listen::Listen;
 use crate::reading::fault::nearest_word;
 use crate::reading::name_kinds::{host_pattern_kind, path_kind};
-use crate::reading::rule_readers::read_optional_table;
+use crate::reading::rule_readers::{join_or, read_optional_table};
 use crate::reading::section::ConfigSection;
 use crate::reading::table::{
-    KeyTable as _, custom_key, file_key, fixed_value, keys, list_key, optional_key, required_file_key, required_key,
+    FixedValue, KeyTable as _, custom_key, file_key, keys, list_key, optional_key, required_file_key, required_key,
 };
 use crate::reading::value_kinds::{RawValue, ValueError, ValueKind, boolean_kind, one_of, text_kind};
 use http::{Uri, uri::Scheme};
@@ -33,14 +33,14 @@ keys! {
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Acme {
         /// Hosts: names, IP addresses, and wildcards by a DNS challenge. Each host gets its own certificate.
-        hosts: Vec<AcmeHost> = Vec::new(), custom_key(read_acme_hosts, |all| all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "));
+        hosts: Vec<AcmeHost> = Vec::new(), custom_key(read_acme_hosts, |all| join_or(all.iter(), ""));
 
         /// Folder for the account's key, certificates with their keys, and renewal plans. litequic creates it with mode
         /// 0700. Replicas may share it.
         folder: PathBuf = PathBuf::new(), required_file_key(path_kind("the path of a folder"));
 
         /// Whether you agree to the CA's terms of service: `true`, or no certificate is requested.
-        terms_agreed: bool = false, required_key(agreement_kind());
+        terms_agreed: bool = false, required_key(ValueKind { expected: Self::AGREEMENT.into(), ..boolean_kind() });
 
         /// The CA's directory: `letsencrypt`, `letsencrypt-staging`, or an https URL.
         directory: String = Self::letsencrypt_url(), directory_kind();
@@ -72,7 +72,7 @@ keys! {
 
         // The name servers of a zone have a change within seconds.
         /// Time between the return of `dns_command` from `present` and the request for validation.
-        dns_wait: Duration = Duration::from_secs(30), fixed_value(), no_key;
+        dns_wait: Duration = Duration::from_secs(30), FixedValue, no_key;
 
         /// File with the roots that verify the certificate of the CA's directory, in PEM, in place of the system's.
         ca: Option<PathBuf> = None, file_key(path_kind("the path of a PEM file"));
@@ -92,6 +92,7 @@ keys! {
 }
 
 impl Acme {
+    const AGREEMENT: &str = "true, if you agree to the terms of service of the CA";
     const MAX_ARGUMENTS: usize = 16;
     /// Number of hosts in a table: Let's Encrypt limits certificates per domain and week, and each renewal validates
     /// every host.
@@ -273,11 +274,6 @@ fn printable_kind(expected: &str) -> ValueKind<String> {
 #[derive(Debug, Default)]
 pub(super) struct SeenHosts(BTreeMap<AcmeHost, usize>, usize);
 
-/// The operator's agreement to the CA's terms.
-fn agreement_kind() -> ValueKind<bool> {
-    ValueKind { expected: "true, if you agree to the terms of service of the CA".into(), ..boolean_kind() }
-}
-
 /// Reads a table of `[[acme]]` after the tables in `seen`.
 pub(super) fn read_acme_table(
     section: &mut ConfigSection<'_>,
@@ -300,9 +296,8 @@ pub(super) fn read_acme_table(
         AcmeChallenge::Dns01 if acme.dns_command.is_empty() => Some("needs acme.dns_command"),
         _ => None,
     };
-    let command = acme.dns_command.first().map(|program| (0, program));
-    if let Some((n, _)) = command.filter(|(_, program)| !program.starts_with('/')) {
-        section.note_list_fault("dns_command", n, "is not an absolute path");
+    if acme.dns_command.first().is_some_and(|program| !program.starts_with('/')) {
+        section.note_list_fault("dns_command", 0, "is not an absolute path");
     }
     if !acme.challenges.contains(&AcmeChallenge::Dns01) {
         let expected = "acme.challenges with \"dns-01\"";

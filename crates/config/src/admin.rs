@@ -80,10 +80,7 @@ impl AdminSocket {
 
     /// Returns the configured path, if there is one.
     pub fn configured_path(&self) -> Option<&Path> {
-        match self {
-            Self::At(path) => Some(path),
-            Self::Auto | Self::None => None,
-        }
+        if let Self::At(path) = self { Some(path) } else { None }
     }
 }
 

@@ -43,11 +43,7 @@ impl Auth {
 pub(crate) fn read_auth(section: &mut ConfigSection<'_>, key: &str, about: &str) -> Option<Auth> {
     read_optional_table(section, key, about, |section| {
         let auth = Auth::read_table(section);
-        for (n, name) in auth.copy.iter().enumerate() {
-            if auth.copy.iter().take(n).any(|other| other == name) {
-                section.note_list_fault("copy", n, "is listed twice");
-            }
-        }
+        section.note_repeated_values("copy", &auth.copy, "is listed twice");
         auth
     })
 }

@@ -6,7 +6,6 @@ use crate::reading::section::ConfigSection;
 use crate::reading::table::{KeyTable as _, custom_key, keys};
 use crate::reading::value_kinds::{ValueKind, number_kind, text_kind};
 use http::StatusCode;
-use serde_json::json;
 use std::{fmt, ops::RangeInclusive, path::PathBuf};
 
 /// Range of statuses: interim responses are incomplete (RFC 9110 §15.2).
@@ -48,10 +47,7 @@ impl FixedResponse {
 
     /// Returns the path in `body_file`, if set.
     pub fn body_file_path(&self) -> Option<&PathBuf> {
-        match &self.body {
-            FixedBody::File(path) => Some(path),
-            FixedBody::None | FixedBody::Text(_) => None,
-        }
+        if let FixedBody::File(path) = &self.body { Some(path) } else { None }
     }
 }
 
@@ -115,7 +111,6 @@ fn body_text_kind() -> ValueKind<String> {
 
 /// Status of a fixed response.
 pub(crate) fn final_status_kind() -> ValueKind<StatusCode> {
-    let ValueKind { expected, schema, read, .. } = number_kind::<u16>(FINAL_STATUS_RANGE);
-    let read = move |given| StatusCode::from_u16(read(given)?).map_err(|_| "not a status".into());
-    ValueKind { expected, schema, read: Box::new(read), show: Box::new(|status| json!(status.as_u16())) }
+    let parse = |status| StatusCode::from_u16(status).map_err(|_| "not a status".into());
+    number_kind(FINAL_STATUS_RANGE).map(parse, |status| status.as_u16())
 }

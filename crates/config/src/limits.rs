@@ -3,7 +3,7 @@
 
 use crate::reading::name_kinds::{MAX_NETWORKS, network_kind};
 use crate::reading::section::ConfigSection;
-use crate::reading::table::{KeyTable as _, fixed_value, keys, list_key};
+use crate::reading::table::{FixedValue, KeyTable as _, keys, list_key};
 use crate::reading::value_kinds::{
     BODY_BYTES_RANGE, COUNT_RANGE, GIB, KIB, MIB, ValueKind, number_kind, or_named, or_none, size_kind,
 };
@@ -40,11 +40,11 @@ keys! {
         // A core does a few thousand handshakes a second: 250 in flight are more than a round trip's worth.
         /// Handshakes in flight of a worker from which on a client has to validate its address by a Retry: an eighth of
         /// `max_handshakes`. With 0 always.
-        retry_handshakes: u32 = 250, fixed_value(), no_key;
+        retry_handshakes: u32 = 250, FixedValue, no_key;
 
         // A flood with forged addresses never passes Retry; one with real addresses is stopped by this limit.
         /// Handshakes in flight of a worker, over QUIC and TCP each: a tenth of `max_connections`, at least 64.
-        max_handshakes: u32 = 2_000, fixed_value(), no_key;
+        max_handshakes: u32 = 2_000, FixedValue, no_key;
 
         // The default of nginx, and above the 100 of RFC 9114 §6.1.
         /// Requests in flight on a connection (`initial_max_streams_bidi`). A client waits for a free stream.
@@ -52,30 +52,30 @@ keys! {
 
         // A tunnel has 16 KiB of buffers, and as much again in QUIC or TLS.
         /// Open tunnels of a worker: half of `max_connections`, at least one.
-        max_tunnels: u32 = 10_000, fixed_value(), no_key;
+        max_tunnels: u32 = 10_000, FixedValue, no_key;
 
         // Connections do not live for ever, so that load spreads again after a scale-up.
         /// Requests on a connection in total. Then the client gets GOAWAY, and opens another connection.
-        max_requests: u64 = 1_000_000, fixed_value(), no_key;
+        max_requests: u64 = 1_000_000, FixedValue, no_key;
 
         // A browser that leaves a page cancels its open requests, `max_streams` at most, and a seek in a video cancels
         // one or two: a thousand at once are seven pages left within a second, and no user leaves one a second for
         // ever.
         /// Requests per second that a client may cancel on a connection; ten seconds' worth may come at once. Beyond
         /// that, the connection is closed (H3_EXCESSIVE_LOAD).
-        max_resets: u32 = 100, fixed_value(), no_key;
+        max_resets: u32 = 100, FixedValue, no_key;
 
         // quinn's client sends 5,000 for a gigabyte, and 55,000 with a window of 32 KiB: enough for 7 Gbit/s even then.
         /// QUIC frames per second on a connection that carry no data, or less than 16 bytes; ten seconds' worth may
         /// come at once. Beyond that, the connection is closed (H3_EXCESSIVE_LOAD).
-        max_control_frames: u32 = 50_000, fixed_value(), no_key;
+        max_control_frames: u32 = 50_000, FixedValue, no_key;
 
         // gRPC sends a frame for each message: 300,000 short ones at once are an upload of some seconds. Reading as
         // many as this takes a tenth of a core.
         /// DATA frames per second on a connection with less than 64 bytes, without the first of each stream; ten
         /// seconds' worth may come at once. Over HTTP/1.1, chunks of less than 64 bytes, and consecutive reads of less.
         /// Beyond that, the connection is read at this rate.
-        max_small_frames: u32 = 50_000, fixed_value(), no_key;
+        max_small_frames: u32 = 50_000, FixedValue, no_key;
 
         // A usual limit of origins: nginx permits 4 × 8 KiB.
         /// Bytes of a header, as RFC 9114 §4.2.2 counts them: name and value, and 32 bytes for each field. Each line of
@@ -100,24 +100,24 @@ keys! {
 
         // Apache's default, for a train's tunnel or a change of network.
         /// Total time that litequic waits for a client beyond the time that `min_rate` allows.
-        rate_grace: Duration = Duration::from_secs(20), fixed_value(), no_key;
+        rate_grace: Duration = Duration::from_secs(20), FixedValue, no_key;
 
         // A short video: browsers show a 413 only after sending everything (Chromium over HTTP/3). nginx limits only
         // time.
         /// Bytes of a request's body that are discarded after the request was answered (`lingering`). 0
         /// discards nothing.
-        max_lingering_bytes: u64 = 64 * MIB, fixed_value(), no_key;
+        max_lingering_bytes: u64 = 64 * MIB, FixedValue, no_key;
 
         // Three 256ths of a worker's buffer: one stream carries 200 Mbit/s at 100 ms, which are 2.5 MB in flight.
         // s2n-quic raises a window once a tenth of it was read, so at least nine tenths are available.
         /// Bytes of a stream that a client may send before litequic has read them (flow control window). Then the
         /// client waits.
-        stream_receive_buffer: u32 = buffer_share(256 * MIB, Self::STREAM_RECEIVE), fixed_value(), no_key;
+        stream_receive_buffer: u32 = buffer_share(256 * MIB, Self::STREAM_RECEIVE), FixedValue, no_key;
 
         // Eight such streams: seven whose origins do not read leave the other requests of the connection a window.
         /// Bytes of a connection that a client may send before litequic has read them (flow control window). Then the
         /// client waits.
-        connection_receive_buffer: u32 = buffer_share(256 * MIB, Self::CONNECTION_RECEIVE), fixed_value(), no_key;
+        connection_receive_buffer: u32 = buffer_share(256 * MIB, Self::CONNECTION_RECEIVE), FixedValue, no_key;
 
         // As much as a container's memory has besides other uses. Data that is read at once needs little; uploads whose
         // origins do not read need a whole stream's window, and 85 such streams fit.
@@ -134,12 +134,12 @@ keys! {
         /// Response bytes of a stream in memory, until the client has acknowledged them (QUIC) or the kernel has
         /// accepted them (TCP, 1 MiB at most). This is the most that may be in flight on a path; on a path that needs
         /// less, less is used. Beyond it, the origin waits.
-        stream_send_buffer: u32 = buffer_share(64 * MIB, Self::STREAM_SEND), fixed_value(), no_key;
+        stream_send_buffer: u32 = buffer_share(64 * MIB, Self::STREAM_SEND), FixedValue, no_key;
 
         // As much as one stream: the streams of a connection share its congestion window.
         /// Response bytes of a connection in memory, as `stream_send_buffer` counts them (TCP: 4 MiB at most). Beyond
         /// it, the origin waits.
-        connection_send_buffer: u32 = buffer_share(64 * MIB, Self::CONNECTION_SEND), fixed_value(), no_key;
+        connection_send_buffer: u32 = buffer_share(64 * MIB, Self::CONNECTION_SEND), FixedValue, no_key;
 
         // A worker's share of a small container's memory: half of it is for clients that read, and a single stream may
         // use half of that. 1,000 streams that do not read hold 32 MiB. Beyond the limit each stream gets less, and
@@ -169,12 +169,12 @@ keys! {
         // One IPv4 address is one client, or many clients behind one NAT.
         /// Prefix length that makes IPv4 addresses one source. Shares are equal between /24 networks first, then
         /// between the sources of a network.
-        ipv4_prefix("source_ipv4_prefix"): u8 = 32, fixed_value(), no_key;
+        ipv4_prefix("source_ipv4_prefix"): u8 = 32, FixedValue, no_key;
 
         // Every machine has 2^64 addresses (RFC 7934 §6.1).
         /// Prefix length that makes IPv6 addresses one source. Shares are equal between /48 networks first, then
         /// between the /56 networks of each, then between the sources of a network.
-        ipv6_prefix("source_ipv6_prefix"): u8 = 64, fixed_value(), no_key;
+        ipv6_prefix("source_ipv6_prefix"): u8 = 64, FixedValue, no_key;
 
         /// Networks in which each connection is a separate source. Sources (IPv4 addresses and IPv6 /64s, and the
         /// networks around them) get equal shares of a worker's connections, handshakes, tunnels and connections to an
@@ -265,13 +265,11 @@ impl Sources {
     /// Returns the source of `address`; `None` if it is not limited. `is_exempt`: whether it is in [`Self::exempt`] or
     /// one of a trusted proxy.
     pub fn source_of_address(&self, address: IpAddr, is_exempt: impl FnOnce() -> bool) -> Option<Network> {
-        (!is_exempt()).then(|| self.source_network(address))
-    }
-
-    /// Returns the network that is the source of `address`.
-    fn source_network(&self, address: IpAddr) -> Network {
+        if is_exempt() {
+            return None;
+        }
         let address = address.to_canonical();
-        Network::from_address(address, if address.is_ipv4() { self.ipv4_prefix } else { self.ipv6_prefix })
+        Some(Network::from_address(address, if address.is_ipv4() { self.ipv4_prefix } else { self.ipv6_prefix }))
     }
 }
 
@@ -281,7 +279,7 @@ fn memory_kind(range: RangeInclusive<u64>) -> ValueKind<MemoryLimit> {
         MemoryLimit::Bytes(bytes) => *bytes,
         MemoryLimit::Cgroup | MemoryLimit::None => 0,
     };
-    let size = size_kind(range).map(MemoryLimit::Bytes, bytes);
+    let size = size_kind(range).map(|bytes| Ok(MemoryLimit::Bytes(bytes)), bytes);
     or_named(&[("cgroup", MemoryLimit::Cgroup), ("none", MemoryLimit::None)], size)
 }
 

@@ -6,8 +6,7 @@ use crate::reading::name_kinds::{MAX_NETWORKS, address_kind, network_kind, path_
 use crate::reading::section::ConfigSection;
 use crate::reading::table::{KeyTable as _, file_key, keys, list_key, optional_key};
 use crate::reading::value_kinds::{
-    DAY, RawValue, TIMEOUT_RANGE, ValueKind, boolean_kind, duration_kind, nonzero_kind, one_of, or_auto, port_kind,
-    text_kind,
+    DAY, RawValue, TIMEOUT_RANGE, ValueKind, boolean_kind, duration_kind, nonzero_kind, one_of, or_word, text_kind,
 };
 use litequic_base::network::Network;
 use std::{
@@ -57,7 +56,7 @@ keys! {
         /// for `Alt-Svc` and redirects. By default `Alt-Svc` has the port of the request's host where `listen.udp` and
         /// `listen.tcp` have the same port, as a port mapping leads both to litequic, and otherwise that of
         /// `listen.udp`; redirects have that of `listen.tcp`.
-        advertised_port: Option<NonZeroU16> = None, optional_key(port_kind(), "the port of the request's host"), restart;
+        advertised_port: Option<NonZeroU16> = None, optional_key(nonzero_kind(1..=u16::MAX.into()), "the port of the request's host"), restart;
 
         // In TLS 1.2, a leaked ticket key or RSA key exchange decrypts recorded traffic.
         /// Lowest version of TLS over TCP; over QUIC it is 1.3. `"1.2"` also serves clients that have no newer version:
@@ -73,7 +72,7 @@ keys! {
 
         /// Worker threads. `auto` is one for each core that the process may use: its affinity mask, bounded by its
         /// cgroup's CPU quota, rounded down to at least 1.
-        workers: Option<NonZeroU16> = None, or_auto(nonzero_kind(1..=Self::MAX_WORKERS.into())), restart;
+        workers: Option<NonZeroU16> = None, or_word("auto", nonzero_kind(1..=Self::MAX_WORKERS.into())), restart;
 
         /// A file of 32 to 4096 random bytes (`openssl rand -hex 32`), from which the keys of Retry and reset tokens,
         /// of session tickets and of the cookies of `origin.sticky` are derived, byte for byte. Replicas should share

@@ -23,11 +23,11 @@ keys! {
         /// Header fields that the request has: with this value, with a value that begins with this text (`"text*"`), or
         /// with any value (`"*"`). If a field has several lines, one of them has to match. Values are case-sensitive,
         /// names are not.
-        headers: Vec<(HeaderName, ValuePattern)> = Vec::new(), custom_key(read_header_patterns, format_header_names);
+        headers: Vec<(HeaderName, ValuePattern)> = Vec::new(), custom_key(read_header_patterns, |all| format_names(all));
 
         /// Parameters that the request's query has, by the same patterns. Names and values are compared as they are
         /// written, including percent-encoding and case.
-        query: Vec<(String, ValuePattern)> = Vec::new(), custom_key(read_query_patterns, format_query_names);
+        query: Vec<(String, ValuePattern)> = Vec::new(), custom_key(read_query_patterns, |all| format_names(all));
     }
 }
 
@@ -172,10 +172,7 @@ impl fmt::Display for ValuePattern {
     }
 }
 
-type HeaderPatterns = Vec<(HeaderName, ValuePattern)>;
-type QueryPatterns = Vec<(String, ValuePattern)>;
-
-fn read_header_patterns(section: &mut ConfigSection<'_>, key: &str, about: &str) -> HeaderPatterns {
+fn read_header_patterns(section: &mut ConfigSection<'_>, key: &str, about: &str) -> Vec<(HeaderName, ValuePattern)> {
     section.read_map(key, TOKEN_PATTERN, parse_matched_field, pattern_kind(), MatchConditions::MAX_CONDITIONS, about)
 }
 
@@ -193,21 +190,17 @@ fn parse_matched_field(text: &str) -> Result<HeaderName, ValueError> {
 }
 
 /// Formats names alone: a value may be a secret.
-fn format_header_names(headers: &HeaderPatterns) -> String {
-    join_or(headers.iter().map(|(name, _)| name), "any")
+fn format_names<N: ToString>(patterns: &[(N, ValuePattern)]) -> String {
+    join_or(patterns.iter().map(|(name, _)| name.to_string()), "any")
 }
 
-fn read_query_patterns(section: &mut ConfigSection<'_>, key: &str, about: &str) -> QueryPatterns {
+fn read_query_patterns(section: &mut ConfigSection<'_>, key: &str, about: &str) -> Vec<(String, ValuePattern)> {
     let parameter = |text: &str| {
         let fits = text.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'&' | b'=' | b'#'));
         let fits = fits && (1..=MatchConditions::MAX_PATTERN_BYTES).contains(&text.len());
         if fits { Ok(text.to_owned()) } else { Err("not the name of a query parameter as in a URL".into()) }
     };
     section.read_map(key, "[!-\"$%'-<>-~]+", parameter, pattern_kind(), MatchConditions::MAX_CONDITIONS, about)
-}
-
-fn format_query_names(query: &QueryPatterns) -> String {
-    join_or(query.iter().map(|(name, _)| name), "any")
 }
 
 pub(super) fn pattern_kind() -> ValueKind<ValuePattern> {

@@ -7,14 +7,14 @@ use crate::reading::name_kinds::{
     IPV6_PATTERN, NAME_PATTERN, PORT_PATTERN, TOKEN_PATTERN, authority_kind, cookie_name_kind, field_name_kind,
     parse_host, parse_port, path_kind, split_port,
 };
-use crate::reading::rule_readers::read_optional_table;
+use crate::reading::rule_readers::{join_or, read_optional_table};
 use crate::reading::section::ConfigSection;
 use crate::reading::table::{
-    KeyReader, KeyTable, custom_key, derived_default, file_key, fixed_value, keys, list_key, optional_key,
+    FixedValue, KeyReader, KeyTable, custom_key, derived_default, file_key, keys, list_key, optional_key,
 };
 use crate::reading::value_kinds::{
     COUNT_OR_ZERO_RANGE, COUNT_RANGE, DAY, RawValue, TIMEOUT_RANGE, ValueError, ValueKind, boolean_kind, duration_kind,
-    number_kind, one_of, or_derived, or_none, text_kind,
+    number_kind, one_of, or_none, or_word, text_kind,
 };
 use http::HeaderName;
 use litequic_base::named_enum;
@@ -43,7 +43,7 @@ keys! {
         /// to `https`, where it always verifies the server's certificate. The path of a socket has at most 107 bytes.
         /// Behind a blank, `weight=3` gives a server three times as many requests as one without (1 to 256), and
         /// `backup` gives it requests only while no other server is healthy; at least one server must be no backup.
-        servers("url"): Vec<OriginServer> = Vec::new(), custom_key(read_servers, |all| all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "));
+        servers("url"): Vec<OriginServer> = Vec::new(), custom_key(read_servers, |all| join_or(all.iter(), ""));
 
         /// Load balancing: round robin, or the server with the fewest open requests of this worker, divided by its
         /// weight; between equal servers, round robin.
@@ -79,7 +79,7 @@ keys! {
         // If most servers fail, the requests or the network are the cause, and fewer servers would not help.
         /// Share of the servers that a worker may eject at the same time. It may always eject one, but never the last
         /// healthy one. While a backup server is healthy, all others may be ejected.
-        max_ejected: Fraction = Fraction(500_000), fixed_value(), no_key;
+        max_ejected: Fraction = Fraction(500_000), FixedValue, no_key;
 
         // A fifth covers one failed server of five; much more would double the load on servers that fail because of it.
         /// Retry budget: retries as a share of requests, beside 10 retries per second. With `"none"`, nothing is
@@ -88,18 +88,18 @@ keys! {
 
         // Permits retries at a low rate.
         /// Retries per second that are permitted in addition to `retry_share`; those of ten seconds may be saved up.
-        retry_minimum: u32 = 10, fixed_value(), no_key;
+        retry_minimum: u32 = 10, FixedValue, no_key;
 
         /// TLS to the origin's servers with `https`: the name and the authorities of their certificates, and
         /// litequic's own certificate. Without this table the system's trusted roots verify them.
-        tls: Option<OriginTls> = None, optional_table_key(read_origin_tls_table, OriginTls::format_origin_tls);
+        tls: Option<OriginTls> = None, OptionalTableReader { read: read_origin_tls_table, show: OriginTls::format_origin_tls };
 
         /// Whether a connection to the origin begins with the client's address: the PROXY protocol, version 2. With
         /// `https` its header comes before the TLS handshake.
         proxy_protocol: bool = false, boolean_kind();
 
         /// Active health checks: a periodic GET to each server, or a call of gRPC. Without this table there are none.
-        health: Option<HealthCheck> = None, optional_table_key(read_health, HealthCheck::format_health);
+        health: Option<HealthCheck> = None, OptionalTableReader { read: read_health, show: HealthCheck::format_health };
 
         // Every web server speaks HTTP/1.1.
         /// Protocol of requests to the servers, by its ALPN name. `"h2"`, HTTP/2, is for gRPC servers, and saves a
@@ -116,19 +116,19 @@ keys! {
         /// Connections of a worker to a server. An eighth more are for clients that use none while all are in use.
         /// `"derived"`: 512, or fewer where file descriptors or memory allow no more; `litequic check` prints the
         /// number. Set it for a server of few processes or threads.
-        max_connections: Option<u32> = None, or_derived(number_kind(COUNT_RANGE)), counted;
+        max_connections: Option<u32> = None, or_word("derived", number_kind(COUNT_RANGE)), counted;
 
         // A waiting request is served late, and a rejected one never, so memory alone bounds the queue.
         /// Requests of a worker that wait for a connection to a server; further ones are answered 503. `"derived"`: as
         /// many as a part of the memory holds, 32,768 at most; `litequic check` prints the number.
-        max_queue: Option<u32> = None, or_derived(number_kind(COUNT_OR_ZERO_RANGE)), counted;
+        max_queue: Option<u32> = None, or_word("derived", number_kind(COUNT_OR_ZERO_RANGE)), counted;
 
         // The default of nginx' `client_body_buffer_size` on 64-bit machines.
         /// Bytes of a request's body that are read before the request gets a connection: a body whose Content-Length is
         /// not larger is read whole, and of any other body the first bytes. So a slow client occupies no connection
         /// until it has sent something. 0 disables this. Of a streaming call (gRPC, Connect) only what has come is
         /// read.
-        request_buffer: u64 = 16 * 1024, fixed_value(), no_key;
+        request_buffer: u64 = 16 * 1024, FixedValue, no_key;
 
         // Less than nginx' keepalive_timeout of 75 s and Go's 90 s, so that litequic closes first.
         /// Idle timeout of a connection to a server. Keep it below the origin's own keep-alive timeout, so that
@@ -137,7 +137,7 @@ keys! {
 
         // After an hour, traffic moves to new addresses of a name.
         /// Age from which on a connection is not used again, so that new addresses of a name get traffic.
-        max_age: Option<Duration> = Some(Duration::from_secs(3600)), fixed_value(), no_key;
+        max_age: Option<Duration> = Some(Duration::from_secs(3600)), FixedValue, no_key;
 
         // `max_age` already moves traffic to new addresses, and a new connection costs a round trip.
         /// Requests on a connection to a server. The connection is closed after the response to the last one (nginx'
@@ -147,7 +147,7 @@ keys! {
 
         // The DNS cache time of Kubernetes.
         /// Interval between two lookups of a server's name. An address that failed is tried last for the same time.
-        dns_interval: Duration = Duration::from_secs(30), fixed_value(), no_key;
+        dns_interval: Duration = Duration::from_secs(30), FixedValue, no_key;
 
         /// Decoding of paths by the origin. A request whose path the origin could read as another route's gets 400.
         /// `any`: percent-decoded, with slashes merged, without `;` parameters, with `\` as `/`, and case-insensitive;
@@ -199,10 +199,8 @@ named_enum! {
 
 /// Spelling of a field's name, or [`OriginConfig::TITLE_CASE`].
 fn field_spelling_kind() -> ValueKind<String> {
-    let parse = |text: String| match HeaderName::from_bytes(text.as_bytes()) {
-        Ok(_) => Ok(text),
-        Err(_) => Err("not a field's name".into()),
-    };
+    let parse =
+        |text: String| HeaderName::from_bytes(text.as_bytes()).map(|_| text).map_err(|_| "not a field's name".into());
     text_kind("\"title\" or a field's name, such as \"SOAPAction\"", parse, Clone::clone)
 }
 
@@ -278,10 +276,7 @@ impl OriginTls {
     }
 
     fn format_origin_tls(&self) -> String {
-        match &self.name {
-            Some(name) => format!("name {name}"),
-            None => "name of the URL".into(),
-        }
+        self.name.as_ref().map_or_else(|| "name of the URL".into(), |name| format!("name {name}"))
     }
 }
 
@@ -370,10 +365,6 @@ fn read_servers(section: &mut ConfigSection<'_>, key: &str, about: &str) -> Vec<
 }
 
 /// Reads an optional table by `read`; `show` formats it.
-fn optional_table_key<T>(read: fn(&mut ConfigSection<'_>) -> T, show: fn(&T) -> String) -> OptionalTableReader<T> {
-    OptionalTableReader { read, show }
-}
-
 struct OptionalTableReader<T> {
     read: fn(&mut ConfigSection<'_>) -> T,
     show: fn(&T) -> String,

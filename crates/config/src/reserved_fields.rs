@@ -123,10 +123,10 @@ impl FromStr for ReservedField {
 }
 
 /// Fields that only a proxy in `trusted_proxies` may send.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReservedFields(Arc<ReservedFieldSet>);
 
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 struct ReservedFieldSet {
     items: Vec<ReservedField>,
     /// Names that are reserved on each route.
@@ -218,14 +218,6 @@ impl Default for ReservedFields {
         Self::new(vec![ReservedField::Client, ReservedField::Url])
     }
 }
-
-impl PartialEq for ReservedFields {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.items == other.0.items
-    }
-}
-
-impl Eq for ReservedFields {}
 
 /// Reads `origin.reserved_fields`.
 pub(super) fn reserved_fields_key() -> impl KeyReader<ReservedFields> {

@@ -16,9 +16,9 @@ use crate::reading::name_kinds::{
 use crate::reading::rule_readers;
 use crate::reading::section::ConfigSection;
 use crate::reading::table::{
-    KeyReader, KeyTable as _, custom_key, file_key, keys, list_key, optional_key, optional_list_key, table_key,
+    KeyReader, KeyTable as _, TableReader, custom_key, file_key, keys, list_key, optional_key, optional_list_key,
 };
-use crate::reading::value_kinds::{BODY_BYTES_RANGE, ValueError, boolean_kind, one_of, or_unlimited, size_kind};
+use crate::reading::value_kinds::{BODY_BYTES_RANGE, ValueError, boolean_kind, one_of, or_named, size_kind};
 use http::{HeaderName, header};
 use litequic_base::network::Network;
 use std::{
@@ -48,7 +48,7 @@ keys! {
 
         /// Further conditions for a request. Of two routes with the same host and path, the one with conditions is
         /// tried first.
-        conditions("match"): MatchConditions = MatchConditions::default(), table_key();
+        conditions("match"): MatchConditions = MatchConditions::default(), TableReader;
 
         /// Origin of the route: a name of `[origins.NAME]`, or `origin`. Required without `redirect` and `respond`.
         target("origin"): RouteTarget = RouteTarget::Origin(String::new()), TargetReader;
@@ -62,7 +62,7 @@ keys! {
         // No stream can carry a longer body.
         /// Maximum bytes of a request's body on this route, in place of `limits.max_body_bytes`. A client that sends
         /// more gets 413.
-        max_body_bytes: Option<u64> = None, optional_key(or_unlimited(size_kind(BODY_BYTES_RANGE)), "limits.max_body_bytes");
+        max_body_bytes: Option<u64> = None, optional_key(or_named(&[("none", u64::MAX)], size_kind(BODY_BYTES_RANGE)), "limits.max_body_bytes");
 
         /// Whether clients of this route present a certificate, in place of `client_certificates.verify`.
         client_certificate: Option<VerifyMode> = None, optional_key(one_of(VerifyMode::NAMES), "client_certificates.verify");
@@ -97,7 +97,7 @@ keys! {
             custom_key(rule_readers::read_response_headers, rule_readers::format_header_rules);
 
         /// Timeouts of this route, in place of those of `[timeouts]`.
-        timeouts: RouteTimeouts = RouteTimeouts::default(), table_key();
+        timeouts: RouteTimeouts = RouteTimeouts::default(), TableReader;
 
         /// Rate limit of this route: requests that are permitted in a period, over all workers together; further ones
         /// get 429 with `Retry-After`. `burst` is the number of requests that may come at once after a pause, by
@@ -165,10 +165,7 @@ impl RouteConfig {
 
     /// Returns the name of the origin in [`Config::origins`](super::Config::origins), unless litequic responds itself.
     pub fn target_origin(&self) -> Option<&str> {
-        match &self.target {
-            RouteTarget::Origin(name) => Some(name),
-            RouteTarget::Redirect(_) | RouteTarget::Respond(_) => None,
-        }
+        if let RouteTarget::Origin(name) = &self.target { Some(name) } else { None }
     }
 
     /// Returns the names of the fields by which litequic tells the origin of the route who the user is.
@@ -229,11 +226,7 @@ pub(super) fn read_route(
         let expected = "pages in [error_pages] or in error_pages of the route";
         section.note_fault_expecting("intercept_errors", "has no effect without an error page", expected);
     }
-    for (n, token) in route.upgrade.iter().enumerate() {
-        if route.upgrade.iter().take(n).any(|other| other == token) {
-            section.note_list_fault("upgrade", n, "is listed twice, ignoring case");
-        }
-    }
+    section.note_repeated_values("upgrade", &route.upgrade, "is listed twice, ignoring case");
     if !section.has_key("origin") && !answers_itself {
         section.note_missing("origin", "the name of an origin, or redirect, or respond");
     }

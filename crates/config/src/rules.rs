@@ -239,17 +239,11 @@ fn with_dashes(name: &HeaderName) -> String {
 
 /// Returns a fault for connection-specific (RFC 9110 §7.6.1) and framing fields.
 fn connection_field_fault(name: &str) -> Option<&'static str> {
-    let own = [
-        "connection",
-        "keep-alive",
-        "proxy-connection",
-        "te",
-        "upgrade",
-        "content-length",
-        "transfer-encoding",
-        "trailer",
-    ];
-    own.contains(&name).then_some("is a connection-specific or framing field")
+    match name {
+        "connection" | "keep-alive" | "proxy-connection" | "te" | "upgrade" | "content-length"
+        | "transfer-encoding" | "trailer" => Some("is a connection-specific or framing field"),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

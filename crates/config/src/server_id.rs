@@ -5,7 +5,7 @@ use crate::reading::{
     name_kinds::path_kind,
     rule_readers::read_optional_table,
     section::ConfigSection,
-    table::{KeyReader, KeyTable, file_key, fixed_value, keys, required_key},
+    table::{FixedValue, KeyReader, KeyTable, file_key, keys, required_key},
     value_kinds::{DAY, ValueError, ValueKind, number_kind, text_kind},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -48,7 +48,7 @@ keys! {
 
         /// Length of the nonce, the unique bytes of a connection ID after the server ID: 15 minus the server ID's
         /// length, at least 7; with `key_file` 16 minus that length, at least 8.
-        nonce_bytes: u8 = MIN_NONCE, fixed_value(), no_key;
+        nonce_bytes: u8 = MIN_NONCE, FixedValue, no_key;
 
         /// File with the key by which balancers decrypt connection IDs: 32 hexadecimal digits (`openssl rand -hex 16`).
         /// Without the key, server IDs are not encrypted.
@@ -57,7 +57,7 @@ keys! {
         // s2n-quic permits a day at most.
         /// Lifetime of a connection ID. Afterwards the client gets new ones. Balancers must keep a former configuration
         /// for this time.
-        lifetime: Duration = DAY, fixed_value(), no_key;
+        lifetime: Duration = DAY, FixedValue, no_key;
     }
 }
 

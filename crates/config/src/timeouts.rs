@@ -3,7 +3,7 @@
 
 use crate::reading::{
     section::ConfigSection,
-    table::{KeyTable as _, fixed_value, keys},
+    table::{FixedValue, KeyTable as _, keys},
     value_kinds::{DAY, TIMEOUT_RANGE, duration_kind, or_none},
 };
 use std::{ops::RangeInclusive, time::Duration};
@@ -18,7 +18,7 @@ keys! {
         // Enough for a few lost Initials with exponential backoff.
         /// A client completes its handshake within this time of its first Initial, or the handshake is aborted:
         /// `request_header`, as in nginx.
-        handshake: Duration = Duration::from_secs(10), fixed_value(), no_key;
+        handshake: Duration = Duration::from_secs(10), FixedValue, no_key;
 
         // NAT bindings last about 30 s (RFC 9308 §3.2).
         /// An idle connection is closed after this time (QUIC's `max_idle_timeout`; over TCP, the time without a
@@ -39,7 +39,7 @@ keys! {
         /// a 413, and at most 64 MiB of it: browsers read the answer only after they have sent the whole body. Then the
         /// stream is stopped (HTTP/3, HTTP/2), or the connection is closed (HTTP/1.1). 0 does so at once (HTTP/1.1:
         /// within 2 s).
-        lingering: Duration = Duration::from_secs(30), fixed_value(), no_key;
+        lingering: Duration = Duration::from_secs(30), FixedValue, no_key;
 
         // The default of nginx' send_timeout.
         /// A response's stream is reset if the client reads no byte of it for this time (write timeout).
@@ -79,7 +79,7 @@ keys! {
         // side ends at once; a vanished one would otherwise delay a drain for `tunnel`.
         /// A tunnel is reset at both ends after this time without a byte, if one side has ended and the other may
         /// still send.
-        tunnel_half_closed: Duration = Duration::from_secs(30), fixed_value(), no_key;
+        tunnel_half_closed: Duration = Duration::from_secs(30), FixedValue, no_key;
 
         // Two probe periods of a usual balancer would be 10 s; a sidecar needs no delay. With 0, Ctrl-C is not delayed.
         /// A drain sends its first GOAWAY after this time. `/readyz` fails from the start of the drain.

@@ -5,7 +5,7 @@ use super::rules::HeaderRules;
 use crate::reading::name_kinds::path_kind;
 use crate::reading::rule_readers::join_or;
 use crate::reading::section::ConfigSection;
-use crate::reading::table::{KeyTable as _, custom_key, file_key, fixed_value, keys, optional_key};
+use crate::reading::table::{FixedValue, KeyTable as _, custom_key, file_key, keys, optional_key};
 use crate::reading::value_kinds::{RawValue, ValueKind, one_of, text_kind};
 use http::{HeaderName, HeaderValue, Uri, header};
 use litequic_base::named_enum;
@@ -33,7 +33,7 @@ keys! {
 
         // A span has about 700 bytes, so a worker sends at most 700 KB per second.
         /// Spans a second of each worker. Beyond that, requests are not sampled.
-        max_per_second: u32 = 1_000, fixed_value(), no_key;
+        max_per_second: u32 = 1_000, FixedValue, no_key;
 
         /// Attributes of the resource, such as `deployment.environment.name`. `service.name` is `litequic` unless it is
         /// given, and `service.version` the program's.
@@ -48,7 +48,7 @@ keys! {
 
         /// Time within which the collector accepts spans, including the connection. Afterwards the spans are sent
         /// again.
-        timeout: Duration = Self::DEFAULT_TIMEOUT, fixed_value(), no_key;
+        timeout: Duration = Self::DEFAULT_TIMEOUT, FixedValue, no_key;
     }
 }
 
@@ -60,11 +60,6 @@ impl Traces {
     const DEFAULT_RATIO: Fraction = Fraction(10_000);
     /// Default of the specification (OTEL_EXPORTER_OTLP_TIMEOUT).
     const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
-
-    /// Whether traces are sent to a collector.
-    pub const fn has_collector(&self) -> bool {
-        self.endpoint.is_some()
-    }
 }
 
 /// Default path of a collector for OTLP/HTTP.

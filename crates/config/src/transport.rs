@@ -161,6 +161,6 @@ fn ack_frequency_kind() -> ValueKind<AckFrequency> {
         AckFrequency::Adaptive | AckFrequency::Off => 0,
     };
     let range = AckFrequency::MIN_PACKETS.into()..=AckFrequency::MAX_PACKETS.into();
-    let fixed = number_kind(range).map(AckFrequency::Fixed, packets);
+    let fixed = number_kind(range).map(|packets| Ok(AckFrequency::Fixed(packets)), packets);
     or_named(&[("adaptive", AckFrequency::Adaptive), ("off", AckFrequency::Off)], fixed)
 }

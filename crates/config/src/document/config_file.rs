@@ -7,7 +7,7 @@ use crate::laboratory::Laboratory;
 use crate::reading::fault::{ConfigFault, ConfigFaults};
 use crate::reading::position::KeyPositions;
 use crate::reading::source::{SourceText, find_foreign_fault, list_syntax_faults};
-use crate::reading::value_kinds::format_size;
+use crate::reading::value_kinds::{format_size, set_member};
 use serde_json::{Value as Json, json};
 use std::{collections::BTreeMap, fs::File, io::Read, path::Path};
 use toml::de::DeTable;
@@ -71,23 +71,20 @@ impl ParsedConfig {
         let source = SourceText::new(file, text, &environment);
         let (config, _) = source.read_root(table.get_ref(), keys::read_config);
         let (positions, faults) = source.take_results();
-        let loops = consistency::find_auth_loops(&config.routes);
-        let overruled = consistency::find_overruled_rules(&config);
-        let flow_fault = consistency::find_proxy_flow_fault(&config);
-        let has_experiments = config.laboratory != Laboratory::default();
-        let mut draft = Self::new(Some(config), positions, faults);
-        if has_experiments {
+        let mut draft = Self::new(None, positions, faults);
+        if config.laboratory != Laboratory::default() {
             draft.faults.add_warning("laboratory", Laboratory::EXPERIMENT_WARNING);
         }
-        if let Some(problem) = flow_fault {
+        if let Some(problem) = consistency::find_proxy_flow_fault(&config) {
             draft.faults.add_fault("listen.proxy_protocol_udp", problem);
         }
-        for (key, problem) in overruled {
+        for (key, problem) in consistency::find_overruled_rules(&config) {
             draft.faults.add_fault(&key, problem);
         }
-        for (number, problem) in loops {
+        for (number, problem) in consistency::find_auth_loops(&config.routes) {
             draft.faults.add_fault(&format!("routes[{number}].auth.origin"), problem);
         }
+        draft.config = Some(config);
         draft
     }
 }
@@ -98,11 +95,9 @@ pub fn json_schema() -> Json {
     let empty = DeTable::new();
     let source = SourceText::new(Path::new(""), "", &environment);
     let (_, mut schema) = source.read_root(&empty, keys::read_config);
-    if let Some(schema) = schema.as_object_mut() {
-        schema.insert("$schema".into(), "https://json-schema.org/draft/2020-12/schema".into());
-        schema.insert("title".into(), "litequic's configuration".into());
-        let one_of = |tables: [&str; 2]| json!({ "anyOf": tables.map(|table| json!({ "required": [table] })) });
-        schema.insert("allOf".into(), json!([one_of(["certificates", "acme"]), one_of(["origin", "routes"])]));
-    }
+    set_member(&mut schema, "$schema", "https://json-schema.org/draft/2020-12/schema");
+    set_member(&mut schema, "title", "litequic's configuration");
+    let one_of = |tables: [&str; 2]| json!({ "anyOf": tables.map(|table| json!({ "required": [table] })) });
+    set_member(&mut schema, "allOf", json!([one_of(["certificates", "acme"]), one_of(["origin", "routes"])]));
     schema
 }

@@ -38,7 +38,7 @@ pub(crate) fn find_auth_loops(routes: &[RouteConfig]) -> Vec<(usize, String)> {
 
 /// Returns header rules that conflict with tracing, by key, with the problem.
 pub(crate) fn find_overruled_rules(config: &Config) -> Vec<(String, &'static str)> {
-    if !config.traces.has_collector() {
+    if config.traces.endpoint.is_none() {
         return Vec::new();
     }
     let named = |prefix: String, rules: &HeaderRules| {
@@ -56,34 +56,27 @@ pub(crate) fn find_overruled_rules(config: &Config) -> Vec<(String, &'static str
 
 /// Returns the fault of `listen.proxy_protocol_udp` in relation to other tables.
 pub(crate) fn find_proxy_flow_fault(config: &Config) -> Option<&'static str> {
-    match config.listen.proxy_protocol_udp {
-        ProxyProtocolUdp::First(flow) if flow <= config.timeouts.idle => {
-            Some("is not longer than timeouts.idle: idle clients would get another flow")
-        }
-        _ => None,
-    }
+    let idle = config.timeouts.idle;
+    let is_short = matches!(config.listen.proxy_protocol_udp, ProxyProtocolUdp::First(flow) if flow <= idle);
+    is_short.then_some("is not longer than timeouts.idle: idle clients would get another flow")
 }
 
 /// Returns pairs of routes that can match the same request with equal precedence, so that only their order in the file
 /// decides: the index of the earlier one, and of the later one.
 pub fn find_ambiguous_routes(routes: &[RouteConfig]) -> Vec<(usize, usize)> {
-    let mut alike: BTreeMap<_, Vec<usize>> = BTreeMap::new();
+    let mut alike: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for (number, route) in routes.iter().enumerate().filter(|(_, route)| !route.conditions.is_empty()) {
         let place = (route.host.as_deref(), route.path.as_deref(), route.normalized_prefix());
-        alike.entry((place, route.conditions.specificity())).or_default().push(number);
+        alike.entry((place, route.conditions.specificity())).or_default().push((number, &route.conditions));
     }
-    let excludes = |one: &usize, other: &usize| match (routes.get(*one), routes.get(*other)) {
-        (Some(one), Some(other)) => one.conditions.excludes_conditions(&other.conditions),
-        _ => true,
-    };
-    // One earlier route is enough for a message.
-    let first = |numbers: &[usize], n: usize| {
-        let (before, rest) = numbers.split_at_checked(n)?;
-        let other = rest.first()?;
-        before.iter().find(|number| !excludes(number, other)).map(|number| (*number, *other))
-    };
-    let found = alike.values().flat_map(|numbers| (1..numbers.len()).filter_map(move |n| first(numbers, n)));
-    let mut found: Vec<_> = found.collect();
+    let mut found = Vec::new();
+    for group in alike.values() {
+        for (n, (later, conditions)) in group.iter().enumerate() {
+            // One earlier route is enough for a message.
+            let earlier = group.iter().take(n).find(|(_, earlier)| !earlier.excludes_conditions(conditions));
+            found.extend(earlier.map(|(earlier, _)| (*earlier, *later)));
+        }
+    }
     found.sort_unstable_by_key(|(_, other)| *other);
     found
 }

@@ -9,12 +9,11 @@ use crate::laboratory::Laboratory;
 use crate::limits::Limits;
 use crate::listen::Listen;
 use crate::reading::changes::{Changes, shorten_list};
-use crate::reading::rule_readers::{format_error_pages, format_header_rules};
+use crate::reading::rule_readers::{format_error_pages, format_header_rules, join_or};
 use crate::reading::table::KeyTable;
 use crate::route::RouteConfig;
 use crate::server_id::ServerId;
 use aws_lc_rs::digest;
-use litequic_base::network::Network;
 use std::{
     collections::{BTreeMap, VecDeque},
     fmt,
@@ -60,7 +59,12 @@ impl Config {
 
     /// Lists every key with its value, in the order of the reference, without secrets: those are in files.
     pub fn keys_and_values(&self) -> Vec<(String, String)> {
-        let summed = self.with_merged_rules();
+        // The general header rules apply to each route.
+        let mut summed = self.clone();
+        for route in &mut summed.routes {
+            route.request_headers = route.request_headers.with_general_rules(&self.request_headers);
+            route.response_headers = route.response_headers.with_general_rules(&self.response_headers);
+        }
         let all = summed.compare_all(&summed, Changes { lists_all: true, ..Changes::default() });
         all.into_iter().map(|ConfigChange { key, what }| (key, what)).collect()
     }
@@ -71,16 +75,6 @@ impl Config {
             |limits| Self { limits, routes: Vec::new(), origins: BTreeMap::new(), ..self.clone() }.keys_and_values();
         let all = with_limits(self.limits).into_iter().zip(with_limits(Limits::default()));
         all.filter(|(own, default)| own != default).map(|(own, _)| own).collect()
-    }
-
-    /// Merges the general header rules into each route.
-    fn with_merged_rules(&self) -> Self {
-        let mut summed = self.clone();
-        for route in &mut summed.routes {
-            route.request_headers = route.request_headers.with_general_rules(&self.request_headers);
-            route.response_headers = route.response_headers.with_general_rules(&self.response_headers);
-        }
-        summed
     }
 
     /// Identifies the configuration by the first half of a hash of [`Config::keys_and_values`], in hexadecimal. Equal
@@ -120,12 +114,12 @@ impl Config {
         } = self;
         listen.compare_keys(&next.listen, "listen", &mut changes);
         changes.compare_shown("trusted_proxies", trusted_proxies, &next.trusted_proxies, |all| {
-            join_shown(all, Network::to_string)
+            join_or(all.iter(), "none")
         });
         let name = |files: &CertificateFiles| files.cert.display().to_string();
         let names = [&self.certificates, &next.certificates].map(|all| all.iter().map(name).collect());
         compare_table_lists(&mut changes, "certificates", certificates, &next.certificates, names);
-        let name = |table: &Acme| join_shown(&table.hosts, ToString::to_string);
+        let name = |table: &Acme| join_or(table.hosts.iter(), "none");
         let names = [acme, &next.acme].map(|all| all.iter().map(name).collect());
         compare_table_lists(&mut changes, "acme", acme, &next.acme, names);
         client_certificates.compare_keys(&next.client_certificates, "client_certificates", &mut changes);
@@ -135,7 +129,7 @@ impl Config {
             match (origins.get(name), next.origins.get(name)) {
                 (Some(old), Some(new)) => old.compare_keys(new, &key, &mut changes),
                 (None, Some(new)) => {
-                    changes.push_change(&key, format!("added, {}", join_shown(&new.servers, ToString::to_string)));
+                    changes.push_change(&key, format!("added, {}", join_or(new.servers.iter(), "none")));
                 }
                 (Some(_), None) => changes.push_change(&key, "removed".into()),
                 (None, None) => {}
@@ -221,10 +215,6 @@ fn compare_table_lists<T: KeyTable>(
             old.compare_keys(new, &format!("{key}[{n}]"), changes);
         }
     }
-}
-
-fn join_shown<T>(values: &[T], show: impl Fn(&T) -> String) -> String {
-    if values.is_empty() { "none".into() } else { values.iter().map(show).collect::<Vec<_>>().join(", ") }
 }
 
 #[cfg(test)]

@@ -166,7 +166,7 @@ pub(crate) fn read_config(root: &mut ConfigSection<'_>) -> Config {
     let about = "Networks of trusted proxies: litequic appends to the Forwarded and X-Forwarded-* fields of their \
                  requests instead of removing them.";
     let trusted_proxies =
-        root.list_values("trusted_proxies", network_kind(), 0..=MAX_NETWORKS, &[], about).unwrap_or_default();
+        root.list_values("trusted_proxies", network_kind(), 0..=MAX_NETWORKS, Some(&[]), about).unwrap_or_default();
     Config {
         listen,
         certificates,

@@ -33,7 +33,7 @@ impl ParsedConfig {
 
     /// Wraps a configuration made from command-line options.
     pub fn from_options(config: Config) -> Self {
-        Self::new(Some(config), KeyPositions::for_command_line(), Vec::new())
+        Self::new(Some(config), KeyPositions::default(), Vec::new())
     }
 
     /// Returns the configuration without checking the files that it names.

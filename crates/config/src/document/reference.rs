@@ -2,6 +2,7 @@
 
 use super::config_file::json_schema;
 use super::keys::{limit_metric, restart_keys};
+use crate::reading::value_kinds::set_member;
 use serde_json::Value as Json;
 
 /// Returns the reference of all keys as Markdown: a table for each section, with values, defaults, descriptions,
@@ -106,9 +107,7 @@ fn nested_tables(schema: &Json) -> Option<NestedTables<'_>> {
 /// Returns `each` with the description `about`.
 fn with_description(each: &Json, about: &Json) -> Json {
     let mut each = each.clone();
-    if let Some(fields) = each.as_object_mut() {
-        fields.insert("description".into(), about.clone());
-    }
+    set_member(&mut each, "description", about.clone());
     each
 }
 

@@ -7,8 +7,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Positions of a configuration's values, by key.
-#[derive(Debug)]
+/// Positions of a configuration's values, by key. The default is for a configuration of the command line.
+#[derive(Debug, Default)]
 pub(crate) struct KeyPositions {
     /// Path of the file; `None` for the command line.
     file: Option<PathBuf>,
@@ -28,10 +28,6 @@ impl KeyPositions {
     /// Creates positions in `file`.
     pub(crate) fn new(file: &Path, by_key: BTreeMap<String, KeyPosition>) -> Self {
         Self { file: Some(file.into()), by_key }
-    }
-
-    pub(crate) fn for_command_line() -> Self {
-        Self { file: None, by_key: BTreeMap::new() }
     }
 
     pub(crate) fn fault_at_key(&self, key: &str, problem: &dyn Display) -> ConfigFault {

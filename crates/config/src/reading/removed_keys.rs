@@ -3,77 +3,58 @@
 /// Beginning of each hint.
 pub(crate) const REMOVED_PREFIX: &str = "is no longer a key; its value is now ";
 
-/// A removed key with a description of the replacement.
-struct RemovedKey {
-    section: &'static str,
-    name: &'static str,
-    /// Description of the replacement.
-    replacement: &'static str,
-}
-
-const fn removed_key(section: &'static str, name: &'static str, now: &'static str) -> RemovedKey {
-    RemovedKey { section, name, replacement: now }
-}
-
-/// Removed keys in the order of the reference. `origin` stands for `origins.NAME` as well.
-const REMOVED_KEYS: &[RemovedKey] = &[
-    removed_key("access_log", "format", "JSON"),
-    removed_key("acme[]", "dns_environment", "litequic's own environment"),
-    removed_key("acme[]", "dns_wait", "30 s; a dns_command that needs longer waits itself"),
-    removed_key("admin", "token_env", "admin.token_file; ${NAME} is possible in its path"),
-    removed_key("client_certificates", "chain", "false; origins get Client-Cert alone"),
-    removed_key("listen", "congestion", "litequic.congestion for every address"),
-    removed_key("listen.server_id", "address", "listen.server_id.id, in the same form"),
-    removed_key("listen.server_id", "base64", "listen.server_id.id, in the same form"),
-    removed_key("listen.server_id", "hex", "listen.server_id.id, with 0x in front"),
-    removed_key("listen.server_id", "lifetime", "always one day"),
-    removed_key("listen.server_id", "nonce_bytes", "what is left of 16 bytes, at least 7, or 8 with key_file"),
-    removed_key("origin", "check_idle", "always \"unrepeatable\""),
-    removed_key("origin", "dns_interval", "30 s, or laboratory.dns_interval in experiments"),
-    removed_key("origin", "max_age", "always one hour; origin.max_requests closes connections sooner"),
-    removed_key("origin", "max_ejected", "always half of the servers"),
-    removed_key(
-        "origin",
-        "retry_minimum",
-        "always 10 retries per second beside origin.retry_share, and none with \"none\"",
-    ),
-    removed_key("origin", "request_buffer", "16 KiB, or laboratory.request_buffer in experiments"),
-    removed_key("routes[]", "path_reading", "path_reading of the route's origin"),
-    removed_key(
-        "routes[]",
-        "users_keep_authorization",
-        "always false: an application that reads passwords itself needs no users",
-    ),
-    removed_key("routes[]", "users_realm", "the route's name, or \"restricted\""),
-    removed_key("routes[].respond", "headers", "response_headers.set of the route"),
-    removed_key("routes[].auth", "to_client", "Set-Cookie alone"),
-    removed_key("limits", "max_requests", "1,000,000"),
-    removed_key("limits", "by_source", "true; limits.source_exempt = [\"0.0.0.0/0\", \"::/0\"] is what false was"),
-    removed_key("limits", "max_handshakes", "a tenth of limits.max_connections, at least 64"),
-    removed_key("limits", "max_tunnels", "half of limits.max_connections; upgrade = [] of a route permits no tunnel"),
-    removed_key("limits", "min_download_rate", "limits.min_rate, for uploads and downloads"),
-    removed_key("limits", "min_upload_rate", "limits.min_rate, for uploads and downloads"),
-    removed_key("limits", "source_ipv6_prefix", "64, and /56 and /48 networks count as well"),
-    removed_key("limits", "retry_handshakes", "an eightieth of limits.max_connections, at least 8"),
-    removed_key("limits", "max_resets", "100, or laboratory.max_resets in experiments"),
-    removed_key("limits", "max_control_frames", "50,000, or laboratory.max_control_frames in experiments"),
-    removed_key("limits", "max_small_frames", "50,000, or laboratory.max_small_frames in experiments"),
-    removed_key("limits", "rate_grace", "20 s, or laboratory.rate_grace in experiments"),
-    removed_key("limits", "max_lingering_bytes", "64 MiB within 30 s"),
-    removed_key("limits", "stream_receive_buffer", "3/256 of limits.worker_receive_buffer"),
-    removed_key("limits", "connection_receive_buffer", "24/256 of limits.worker_receive_buffer"),
-    removed_key("limits", "stream_send_buffer", "a quarter of limits.worker_send_buffer"),
-    removed_key("limits", "connection_send_buffer", "a quarter of limits.worker_send_buffer"),
-    removed_key("timeouts", "handshake", "timeouts.request_header, for both"),
-    removed_key("timeouts", "lingering", "30 s, and 64 MiB at most"),
-    removed_key("timeouts", "proxy_flow", "in listen.proxy_protocol_udp, as \"first:30s\""),
-    removed_key("timeouts", "tunnel_half_closed", "30 s"),
-    removed_key("traces", "max_per_second", "1,000 of each worker"),
-    removed_key("traces", "protocol", "the scheme of traces.endpoint: http, https, grpc or grpcs"),
-    removed_key("traces", "query", "false; the access log has the query"),
-    removed_key("traces", "service_name", "\"service.name\" in traces.attributes"),
-    removed_key("traces", "timeout", "10 s"),
-    removed_key("limits", "source_ipv4_prefix", "32, or laboratory.source_ipv4_prefix in experiments"),
+/// Removed keys in the order of the reference, each with its table and a description of the replacement. `origin` stands
+/// for `origins.NAME` as well.
+const REMOVED_KEYS: &[(&str, &str, &str)] = &[
+    ("access_log", "format", "JSON"),
+    ("acme[]", "dns_environment", "litequic's own environment"),
+    ("acme[]", "dns_wait", "30 s; a dns_command that needs longer waits itself"),
+    ("admin", "token_env", "admin.token_file; ${NAME} is possible in its path"),
+    ("client_certificates", "chain", "false; origins get Client-Cert alone"),
+    ("listen", "congestion", "litequic.congestion for every address"),
+    ("listen.server_id", "address", "listen.server_id.id, in the same form"),
+    ("listen.server_id", "base64", "listen.server_id.id, in the same form"),
+    ("listen.server_id", "hex", "listen.server_id.id, with 0x in front"),
+    ("listen.server_id", "lifetime", "always one day"),
+    ("listen.server_id", "nonce_bytes", "what is left of 16 bytes, at least 7, or 8 with key_file"),
+    ("origin", "check_idle", "always \"unrepeatable\""),
+    ("origin", "dns_interval", "30 s, or laboratory.dns_interval in experiments"),
+    ("origin", "max_age", "always one hour; origin.max_requests closes connections sooner"),
+    ("origin", "max_ejected", "always half of the servers"),
+    ("origin", "retry_minimum", "always 10 retries per second beside origin.retry_share, and none with \"none\""),
+    ("origin", "request_buffer", "16 KiB, or laboratory.request_buffer in experiments"),
+    ("routes[]", "path_reading", "path_reading of the route's origin"),
+    ("routes[]", "users_keep_authorization", "always false: an application that reads passwords itself needs no users"),
+    ("routes[]", "users_realm", "the route's name, or \"restricted\""),
+    ("routes[].respond", "headers", "response_headers.set of the route"),
+    ("routes[].auth", "to_client", "Set-Cookie alone"),
+    ("limits", "max_requests", "1,000,000"),
+    ("limits", "by_source", "true; limits.source_exempt = [\"0.0.0.0/0\", \"::/0\"] is what false was"),
+    ("limits", "max_handshakes", "a tenth of limits.max_connections, at least 64"),
+    ("limits", "max_tunnels", "half of limits.max_connections; upgrade = [] of a route permits no tunnel"),
+    ("limits", "min_download_rate", "limits.min_rate, for uploads and downloads"),
+    ("limits", "min_upload_rate", "limits.min_rate, for uploads and downloads"),
+    ("limits", "source_ipv6_prefix", "64, and /56 and /48 networks count as well"),
+    ("limits", "retry_handshakes", "an eightieth of limits.max_connections, at least 8"),
+    ("limits", "max_resets", "100, or laboratory.max_resets in experiments"),
+    ("limits", "max_control_frames", "50,000, or laboratory.max_control_frames in experiments"),
+    ("limits", "max_small_frames", "50,000, or laboratory.max_small_frames in experiments"),
+    ("limits", "rate_grace", "20 s, or laboratory.rate_grace in experiments"),
+    ("limits", "max_lingering_bytes", "64 MiB within 30 s"),
+    ("limits", "stream_receive_buffer", "3/256 of limits.worker_receive_buffer"),
+    ("limits", "connection_receive_buffer", "24/256 of limits.worker_receive_buffer"),
+    ("limits", "stream_send_buffer", "a quarter of limits.worker_send_buffer"),
+    ("limits", "connection_send_buffer", "a quarter of limits.worker_send_buffer"),
+    ("timeouts", "handshake", "timeouts.request_header, for both"),
+    ("timeouts", "lingering", "30 s, and 64 MiB at most"),
+    ("timeouts", "proxy_flow", "in listen.proxy_protocol_udp, as \"first:30s\""),
+    ("timeouts", "tunnel_half_closed", "30 s"),
+    ("traces", "max_per_second", "1,000 of each worker"),
+    ("traces", "protocol", "the scheme of traces.endpoint: http, https, grpc or grpcs"),
+    ("traces", "query", "false; the access log has the query"),
+    ("traces", "service_name", "\"service.name\" in traces.attributes"),
+    ("traces", "timeout", "10 s"),
+    ("limits", "source_ipv4_prefix", "32, or laboratory.source_ipv4_prefix in experiments"),
 ];
 
 /// Returns the hint for the key `name` of the table at the path `section`; `None` if there was no such key.
@@ -86,8 +67,8 @@ pub(crate) fn removed_hint(section: &str, name: &str) -> Option<String> {
         "routes" if section.ends_with("].respond") => "routes[].respond",
         _ => section,
     };
-    let found = REMOVED_KEYS.iter().find(|key| key.section == table && key.name == name)?;
-    Some(format!("{REMOVED_PREFIX}{}", found.replacement))
+    let (.., replacement) = REMOVED_KEYS.iter().find(|(of, key, _)| (*of, *key) == (table, name))?;
+    Some(format!("{REMOVED_PREFIX}{replacement}"))
 }
 
 #[cfg(test)]

@@ -53,7 +53,8 @@ fn read_header_rules(section: &mut ConfigSection<'_>, fault: FieldFault) -> Head
     let add = section.read_map("add", TOKEN_PATTERN, named, field_value_kind(), most, &about);
     let kind = text_kind("a field's name, such as \"server\"", move |name| named(&name), |name| name.to_string())
         .with_pattern(TOKEN_PATTERN);
-    let remove = section.list_values("remove", kind, 0..=most, &[], "Fields that are removed.").unwrap_or_default();
+    let remove =
+        section.list_values("remove", kind, 0..=most, Some(&[]), "Fields that are removed.").unwrap_or_default();
     for (n, name) in remove.iter().enumerate() {
         if set.iter().any(|(other, _)| other == name) {
             section.note_list_fault("remove", n, "is set as well");

@@ -4,7 +4,7 @@
 
 use super::examples;
 use super::source::{SourceText, UnknownKey, join_path};
-use super::value_kinds::{RawValue, ValueError, ValueKind};
+use super::value_kinds::{RawValue, ValueError, ValueKind, set_member};
 use serde_json::{Map, Value as Json, json};
 use std::{
     cell::RefCell,
@@ -98,9 +98,7 @@ impl<'s> ConfigSection<'s> {
     /// Adds `key` to the keys that were read; what `make` makes is its schema without the description.
     fn describe_key(&mut self, key: &str, about: &str, make: impl FnOnce() -> Json) {
         let mut schema = if self.is_described { make() } else { Json::Null };
-        if let Some(schema) = schema.as_object_mut() {
-            schema.insert("description".into(), about.into());
-        }
+        set_member(&mut schema, "description", about);
         self.properties.insert(key.into(), schema);
     }
 
@@ -109,9 +107,9 @@ impl<'s> ConfigSection<'s> {
     fn describe_value(&mut self, key: &str, about: &str, make: impl FnOnce() -> (Json, String, Option<Json>)) {
         self.describe_key(key, about, || {
             let (mut schema, expected, default) = make();
-            if let Some(schema) = schema.as_object_mut() {
-                schema.insert("$comment".into(), expected.into());
-                schema.extend(default.map(|default| ("default".into(), default)));
+            set_member(&mut schema, "$comment", expected);
+            if let Some(default) = default {
+                set_member(&mut schema, "default", default);
             }
             schema
         });
@@ -185,13 +183,13 @@ impl<'s> ConfigSection<'s> {
     }
 
     /// Reads the array `key`, whose length is in `count`, or a single value. `None` if the key is missing; rejected
-    /// values are left out.
+    /// values are left out. `default` is for the schema alone.
     pub(crate) fn list_values<T>(
         &mut self,
         key: &str,
         kind: ValueKind<T>,
         count: RangeInclusive<usize>,
-        default: &[T],
+        default: Option<&[T]>,
         about: &str,
     ) -> Option<Vec<T>> {
         let values =
@@ -200,8 +198,8 @@ impl<'s> ConfigSection<'s> {
             let (least, most) = (count.start(), count.end());
             let array = json!({ "type": "array", "items": kind.schema, "minItems": least, "maxItems": most });
             let expected = format!("{least} to {most} of: {}; a single one needs no list", kind.expected);
-            let default: Vec<_> = default.iter().map(|value| (kind.show)(value)).collect();
-            (json!({ "anyOf": [kind.schema, array] }), expected, Some(default.into()))
+            let default = default.map(|default| default.iter().map(|value| (kind.show)(value)).collect());
+            (json!({ "anyOf": [kind.schema, array] }), expected, default)
         });
         values
     }
@@ -216,22 +214,7 @@ impl<'s> ConfigSection<'s> {
         about: &str,
     ) -> Vec<T> {
         self.require_key(key, &kind.expected);
-        self.optional_list_values(key, kind, count, about).unwrap_or_default()
-    }
-
-    /// Reads an array as [`ConfigSection::list_values`] does, without a default in the schema.
-    pub(crate) fn optional_list_values<T>(
-        &mut self,
-        key: &str,
-        kind: ValueKind<T>,
-        count: RangeInclusive<usize>,
-        about: &str,
-    ) -> Option<Vec<T>> {
-        let values = self.list_values(key, kind, count, &[], about);
-        if let Some(schema) = self.properties.get_mut(key).and_then(Json::as_object_mut) {
-            schema.remove("default");
-        }
-        values
+        self.list_values(key, kind, count, None, about).unwrap_or_default()
     }
 
     /// Calls `read` with path and value of each element of the array `key`, whose length is in `count`, or of a single
@@ -381,9 +364,7 @@ impl<'s> ConfigSection<'s> {
         }
         self.describe_value(key, about, || {
             let mut schema = kind.schema;
-            if let Some(schema) = schema.as_object_mut() {
-                schema.insert("description".into(), about.into());
-            }
+            set_member(&mut schema, "description", about);
             let names = json!({ "pattern": format!("^({names})$") });
             let schema = json!({
                 "type": "object", "propertyNames": names, "additionalProperties": schema, "maxProperties": most
@@ -479,6 +460,15 @@ impl<'s> ConfigSection<'s> {
         }
     }
 
+    /// Records `problem` for each of the `values` of the array `key` that an earlier one equals.
+    pub(crate) fn note_repeated_values<T: PartialEq>(&self, key: &str, values: &[T], problem: &str) {
+        for (n, value) in values.iter().enumerate() {
+            if values.iter().take(n).any(|earlier| earlier == value) {
+                self.note_list_fault(key, n, problem);
+            }
+        }
+    }
+
     fn note_value_fault(&self, path: String, value: &Spanned<DeValue<'_>>, fault: impl Into<ValueError>) {
         self.source.record_fault(Some(value.span()), path, self.source.quote_value(value), fault.into());
     }
@@ -508,12 +498,12 @@ impl<'s> ConfigSection<'s> {
             return Json::Null;
         }
         let mut schema = json!({ "type": "object", "properties": self.properties, "additionalProperties": false });
-        if let Some(schema) = schema.as_object_mut().filter(|_| !self.required.is_empty()) {
-            schema.insert("required".into(), self.required.into());
+        if !self.required.is_empty() {
+            set_member(&mut schema, "required", self.required);
         }
-        if let Some(schema) = schema.as_object_mut().filter(|_| !self.required_alternatives.is_empty()) {
+        if !self.required_alternatives.is_empty() {
             let required = self.required_alternatives.iter().map(|key| json!({ "required": [key] }));
-            schema.insert("anyOf".into(), required.collect());
+            set_member(&mut schema, "anyOf", required.collect::<Json>());
         }
         schema
     }

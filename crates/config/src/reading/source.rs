@@ -254,9 +254,7 @@ impl<'s> LineIndex<'s> {
         let column = self.text.get(start..byte).unwrap_or_default().chars().count() + 1;
         (line, column)
     }
-}
 
-impl LineIndex<'_> {
     /// Describes the second of two equal keys or tables at `at`, with the line of the first if `root` has it.
     fn describe_duplicate(&self, root: &DeTable<'_>, at: Range<usize>) -> String {
         let name = self.text.get(at.clone()).unwrap_or_default();
@@ -265,12 +263,9 @@ impl LineIndex<'_> {
         let header = |line: &str| line.trim_start().starts_with('[');
         // The head of the enclosing table is parsed as a file of its own, to get its path.
         let is_table = header(line);
-        let path = if is_table {
-            self.text.get(at.start - line.len()..).and_then(|rest| rest.lines().next()).map(head_path)
-        } else {
-            before.lines().rev().skip(1).find(|line| header(line)).map(head_path)
-        };
-        let path = path.unwrap_or_default();
+        let head = self.text.get(at.start - line.len()..).and_then(|rest| rest.lines().next());
+        let enclosing = || before.lines().rev().skip(1).find(|line| header(line));
+        let path = if is_table { head } else { enclosing() }.map(head_path).unwrap_or_default();
         let key = (!is_table).then_some(name);
         let first = find_key_position(root, &path, key)
             .filter(|first| *first < at.start)
@@ -280,7 +275,7 @@ impl LineIndex<'_> {
         let first = first.or_else(|| earlier().filter(|_| is_table));
         let first = first.map(|first| format!("; the first is in line {first}")).unwrap_or_default();
         if is_table {
-            let head = self.text.get(at.start - line.len()..).and_then(|rest| rest.lines().next()).unwrap_or_default();
+            let head = head.unwrap_or_default();
             let head = head.rfind(']').and_then(|end| head.get(..=end)).unwrap_or(head);
             return format!("duplicate table {}{first}", quote_line(head.trim()));
         }

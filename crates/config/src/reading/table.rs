@@ -12,14 +12,14 @@
 //! }
 //! ```
 //!
-//! A reader is a [`ValueKind`], or made of one by [`optional_key`], [`list_key`], [`file_key`] or [`table_key`]. A row
-//! with [`fixed_value`] and `no_key` is a field without a key. `field("key")` is a key whose name differs from its
+//! A reader is a [`ValueKind`], or made of one by [`optional_key`], [`list_key`] or [`file_key`], or [`TableReader`]. A
+//! row with [`FixedValue`] and `no_key` is a field without a key. `field("key")` is a key whose name differs from its
 //! field's. Further properties are methods of [`ConfigKey`]. Rules over several keys are functions that run after
 //! [`KeyTable::read_table`].
 
-use super::{changes::Changes, section::ConfigSection, value_kinds::ValueKind};
+use super::{changes::Changes, rule_readers::join_or, section::ConfigSection, value_kinds::ValueKind};
 use serde_json::Value as Json;
-use std::{marker::PhantomData, ops::RangeInclusive, path::PathBuf};
+use std::{ops::RangeInclusive, path::PathBuf};
 
 /// A table of keys of the configuration.
 pub(crate) trait KeyTable: Sized {
@@ -42,21 +42,13 @@ pub(crate) struct ConfigKey {
     pub(crate) needs_restart: bool,
     /// Whether the file may have the key. If not, its value is constant or follows from other keys.
     pub(crate) is_key: bool,
-    /// Metric that counts when the key's limit is reached.
-    metric: KeyMetric,
-}
-
-#[derive(Debug, Clone, Copy)]
-enum KeyMetric {
-    None,
-    /// The table's metric, which has a label with the key's name.
-    OfTable(&'static str),
-    Own(&'static str),
+    /// Metric that counts when the key's limit is reached; `*` stands for the key's name.
+    metric: Option<&'static str>,
 }
 
 impl ConfigKey {
     pub(crate) const fn new(name: &'static str) -> Self {
-        Self { name, needs_restart: false, is_key: true, metric: KeyMetric::None }
+        Self { name, needs_restart: false, is_key: true, metric: None }
     }
 
     /// Marks a key whose change needs a restart.
@@ -64,27 +56,18 @@ impl ConfigKey {
         Self { needs_restart: true, ..self }
     }
 
-    /// Marks a value that the file cannot have; [`fixed_value`] reads it.
+    /// Marks a value that the file cannot have; [`FixedValue`] reads it.
     pub(crate) const fn without_key(self) -> Self {
         Self { is_key: false, ..self }
     }
 
-    /// Sets the table's metric, whose `*` stands for the key's name.
-    pub(crate) const fn with_table_metric(self, metric: &'static str) -> Self {
-        Self { metric: KeyMetric::OfTable(metric), ..self }
-    }
-
-    /// Sets a metric of the key's own.
-    pub(crate) const fn with_own_metric(self, metric: &'static str) -> Self {
-        Self { metric: KeyMetric::Own(metric), ..self }
+    /// Sets the metric of the key, or of its table.
+    pub(crate) const fn with_metric(self, metric: &'static str) -> Self {
+        Self { metric: Some(metric), ..self }
     }
 
     pub(crate) fn metric_name(&self) -> Option<String> {
-        match self.metric {
-            KeyMetric::None => None,
-            KeyMetric::OfTable(metric) => Some(metric.replace('*', self.name)),
-            KeyMetric::Own(metric) => Some(metric.into()),
-        }
+        Some(self.metric?.replace('*', self.name))
     }
 }
 
@@ -161,15 +144,14 @@ pub(crate) fn list_key<T>(kind: ValueKind<T>, count: RangeInclusive<usize>) -> i
     reader_of(
         kind,
         |section, key, kind, default: Vec<T>, about| {
-            section.list_values(key, kind, count, &default, about).unwrap_or(default)
+            section.list_values(key, kind, count, Some(&default), about).unwrap_or(default)
         },
         |kind, values| format_list(kind, values),
     )
 }
 
 fn format_list<T>(kind: &ValueKind<T>, values: &[T]) -> String {
-    let shown: Vec<_> = values.iter().map(|value| kind.format_value(value)).collect();
-    if shown.is_empty() { "none".into() } else { shown.join(", ") }
+    join_or(values.iter().map(|value| kind.format_value(value)), "none")
 }
 
 /// Reads an optional array, or a single value, as [`list_key`] does; changes show `none` for a missing one.
@@ -180,7 +162,7 @@ pub(crate) fn optional_list_key<T>(
 ) -> impl KeyReader<Option<Vec<T>>> {
     reader_of(
         kind,
-        |section, key, kind, _, about| section.optional_list_values(key, kind, count, about),
+        |section, key, kind, _, about| section.list_values(key, kind, count, None, about),
         |kind, values: &Option<Vec<T>>| values.as_ref().map_or_else(|| none.into(), |values| format_list(kind, values)),
     )
 }
@@ -235,10 +217,6 @@ pub(crate) fn custom_key<T>(
 
 /// Returns a constant, or a value that a function derives from other keys after [`KeyTable::read_table`]. The row has
 /// `no_key` as well.
-pub(crate) const fn fixed_value() -> FixedValue {
-    FixedValue
-}
-
 pub(crate) struct FixedValue;
 
 impl<T> KeyReader<T> for FixedValue {
@@ -254,13 +232,9 @@ impl<T> KeyReader<T> for FixedValue {
 }
 
 /// Reads a table within the table.
-pub(crate) fn table_key<T: KeyTable>() -> TableReader<T> {
-    TableReader(PhantomData)
-}
+pub(crate) struct TableReader;
 
-pub(crate) struct TableReader<T>(PhantomData<T>);
-
-impl<T: KeyTable> KeyReader<T> for TableReader<T> {
+impl<T: KeyTable> KeyReader<T> for TableReader {
     fn read_key_value(self, section: &mut ConfigSection<'_>, key: &str, _: T, about: &str) -> T {
         section.read_subtable(key, about, T::read_table)
     }
@@ -348,10 +322,10 @@ macro_rules! keys {
     (@name $field:ident $name:literal) => { $name };
     (@key $metric:literal $key:expr;) => { $key };
     (@key $metric:literal $key:expr; counted, $($more:tt)*) => {
-        $crate::reading::table::keys!(@key $metric $key.with_table_metric($metric); $($more)*)
+        $crate::reading::table::keys!(@key $metric $key.with_metric($metric); $($more)*)
     };
     (@key $metric:literal $key:expr; counted_by($what:literal), $($more:tt)*) => {
-        $crate::reading::table::keys!(@key $metric $key.with_own_metric($what); $($more)*)
+        $crate::reading::table::keys!(@key $metric $key.with_metric($what); $($more)*)
     };
     (@key $metric:literal $key:expr; no_key, $($more:tt)*) => {
         $crate::reading::table::keys!(@key $metric $key.without_key(); $($more)*)

@@ -19,8 +19,6 @@ pub(crate) const BODY_BYTES_RANGE: RangeInclusive<u64> = 0..=1 << 60;
 /// Range of a timeout: zero would end everything at once, and a day is unlimited for an exchange.
 pub(crate) const TIMEOUT_RANGE: RangeInclusive<Duration> = Duration::from_millis(1)..=DAY;
 pub(crate) const DAY: Duration = Duration::from_secs(86_400);
-/// Range of a port that clients can reach.
-const PORT_RANGE: RangeInclusive<u64> = 1..=u16::MAX as u64;
 
 /// A value of the file, after the expansion of environment variables.
 #[derive(Debug)]
@@ -92,18 +90,20 @@ impl<T> ValueKind<T> {
     /// instead of it.
     pub(crate) fn with_pattern(mut self, of: &str) -> Self {
         let message = format!("expected {}", self.expected);
-        self.extend_schema(json!({ "pattern": full_match_pattern(of), "patternErrorMessage": message }));
+        set_member(&mut self.schema, "pattern", full_match_pattern(of));
+        set_member(&mut self.schema, "patternErrorMessage", message);
         self
     }
 
     /// Restricts strings in the schema to lengths in `range`, in characters.
     pub(crate) fn with_length(mut self, range: RangeInclusive<usize>) -> Self {
-        self.extend_schema(json!({ "minLength": range.start(), "maxLength": range.end() }));
+        set_member(&mut self.schema, "minLength", *range.start());
+        set_member(&mut self.schema, "maxLength", *range.end());
         self
     }
 
     /// Converts values by `to`, and back by `from`.
-    pub(crate) fn map<U: 'static>(self, to: fn(T) -> U, from: fn(&U) -> T) -> ValueKind<U>
+    pub(crate) fn map<U: 'static>(self, to: fn(T) -> Result<U, ValueError>, from: fn(&U) -> T) -> ValueKind<U>
     where
         T: 'static,
     {
@@ -111,15 +111,16 @@ impl<T> ValueKind<T> {
         ValueKind {
             expected,
             schema,
-            read: Box::new(move |given| read(given).map(to)),
+            read: Box::new(move |given| to(read(given)?)),
             show: Box::new(move |value| show(&from(value))),
         }
     }
+}
 
-    fn extend_schema(&mut self, more: Json) {
-        if let (Json::Object(schema), Json::Object(more)) = (&mut self.schema, more) {
-            schema.extend(more);
-        }
+/// Sets the member `name` of `schema`, which is an object.
+pub(crate) fn set_member(schema: &mut Json, name: &str, value: impl Into<Json>) {
+    if let Some(members) = schema.as_object_mut() {
+        members.insert(name.into(), value.into());
     }
 }
 
@@ -154,8 +155,8 @@ pub(crate) fn number_kind<T: TryFrom<u64> + Into<u64> + Copy + 'static>(range: R
 pub(crate) fn size_kind<T: TryFrom<u64> + Into<u64> + Copy + 'static>(range: RangeInclusive<u64>) -> ValueKind<T> {
     let (least, most) = (*range.start(), *range.end());
     let mut schema = json!({ "type": ["integer", "string"], "minimum": least, "maximum": most });
-    if let Some(schema) = schema.as_object_mut().filter(|_| least > 0) {
-        schema.insert("not".into(), json!({ "type": "string", "pattern": ZERO_PATTERN }));
+    if least > 0 {
+        set_member(&mut schema, "not", json!({ "type": "string", "pattern": ZERO_PATTERN }));
     }
     let kind = ValueKind::<T> {
         expected: format!("a size from {} to {}, such as \"64 KiB\"", format_size(least), format_size(most)),
@@ -217,8 +218,8 @@ pub(crate) fn duration_kind(range: RangeInclusive<Duration>) -> ValueKind<Durati
     let show = |duration: Duration| humantime::format_duration(duration).to_string();
     let (least, most) = (show(*range.start()), show(*range.end()));
     let mut schema = json!({ "type": "string", "examples": ["30s", "1m 30s", "500ms"] });
-    if let Some(schema) = schema.as_object_mut().filter(|_| !range.start().is_zero()) {
-        schema.insert("not".into(), json!({ "pattern": ZERO_PATTERN }));
+    if !range.start().is_zero() {
+        set_member(&mut schema, "not", json!({ "pattern": ZERO_PATTERN }));
     }
     let kind = ValueKind {
         expected: format!("a duration from {least} to {most}, such as \"30s\""),
@@ -248,18 +249,9 @@ pub(crate) fn or_none<T: 'static>(kind: ValueKind<T>) -> ValueKind<Option<T>> {
     or_word("none", kind)
 }
 
-/// A value of `kind`, or `"auto"`, which follows from the machine.
-pub(crate) fn or_auto<T: 'static>(kind: ValueKind<T>) -> ValueKind<Option<T>> {
-    or_word("auto", kind)
-}
-
-/// A value of `kind`, or `"derived"`, which follows from the resources of the process.
-pub(crate) fn or_derived<T: 'static>(kind: ValueKind<T>) -> ValueKind<Option<T>> {
-    or_word("derived", kind)
-}
-
-/// A value of `kind`, or `word` for `None`.
-fn or_word<T: 'static>(word: &'static str, kind: ValueKind<T>) -> ValueKind<Option<T>> {
+/// A value of `kind`, or `word` for `None`: `"auto"` follows from the machine, and `"derived"` from the resources of the
+/// process.
+pub(crate) fn or_word<T: 'static>(word: &'static str, kind: ValueKind<T>) -> ValueKind<Option<T>> {
     let (read, show) = (kind.read, kind.show);
     ValueKind {
         expected: format!("{}, or \"{word}\"", kind.expected),
@@ -270,11 +262,6 @@ fn or_word<T: 'static>(word: &'static str, kind: ValueKind<T>) -> ValueKind<Opti
         }),
         show: Box::new(move |value| value.as_ref().map_or_else(|| json!(word), &show)),
     }
-}
-
-/// A value of `kind`, or `"none"`, which is read as `u64::MAX`.
-pub(crate) fn or_unlimited(kind: ValueKind<u64>) -> ValueKind<u64> {
-    or_named(&[("none", u64::MAX)], kind)
 }
 
 /// A value of `kind`, or one of the names in `words`.
@@ -295,20 +282,9 @@ pub(crate) fn or_named<T: Copy + PartialEq + 'static>(words: NamedValues<T>, kin
     }
 }
 
-/// A port that clients can reach.
-pub(crate) fn port_kind() -> ValueKind<NonZeroU16> {
-    nonzero_kind(PORT_RANGE)
-}
-
 /// An integer within `range`, which is above 0.
 pub(crate) fn nonzero_kind(range: RangeInclusive<u64>) -> ValueKind<NonZeroU16> {
-    let ValueKind { expected, schema, read, show } = number_kind::<u16>(range);
-    ValueKind {
-        expected,
-        schema,
-        read: Box::new(move |given| NonZeroU16::new(read(given)?).ok_or_else(|| "too small".into())),
-        show: Box::new(move |number| show(&number.get())),
-    }
+    number_kind(range).map(|number| NonZeroU16::new(number).ok_or_else(|| "too small".into()), |number| number.get())
 }
 
 /// `true` or `false`.

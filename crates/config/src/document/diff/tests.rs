@@ -5,6 +5,7 @@ use crate::{
     PathReading, RateLimit, RateLimitBy, Redirect, ReservedFields, RouteConfig, RouteTarget, Sticky, Template,
     TlsVersion, VerifyMode, reading::changes::shorten_list,
 };
+use litequic_base::network::Network;
 use std::time::Duration;
 
 fn config() -> Config {
@@ -296,8 +297,8 @@ fn a_change_that_needs_a_restart_is_listed_until_it_is_applied() {
 
 #[test]
 fn a_long_list_is_cut() {
-    assert_eq!(shorten_list(&join_shown(&[1, 2, 3, 4, 5, 6], i32::to_string)), "1, 2, 3, 4, and 2 more");
-    assert_eq!(shorten_list(&join_shown(&[1, 2, 3, 4], i32::to_string)), "1, 2, 3, 4");
+    assert_eq!(shorten_list(&join_or([1, 2, 3, 4, 5, 6].iter(), "none")), "1, 2, 3, 4, and 2 more");
+    assert_eq!(shorten_list(&join_or([1, 2, 3, 4].iter(), "none")), "1, 2, 3, 4");
 }
 
 #[test]

@@ -135,7 +135,7 @@ pub(super) fn read_admin(section: &mut ConfigSection<'_>, clients: &Listen) -> A
 }
 
 /// Whether two sockets without SO_REUSEPORT cannot be bound: a wildcard address includes the others (ip(7)).
-fn addresses_overlap(one: &SocketAddr, other: &SocketAddr) -> bool {
+pub fn addresses_overlap(one: &SocketAddr, other: &SocketAddr) -> bool {
     let (one_ip, other_ip) = (one.ip().to_canonical(), other.ip().to_canonical());
     let takes = |any: IpAddr, of: IpAddr| any.is_unspecified() && (any.is_ipv6() || of.is_ipv4());
     one.port() == other.port() && (one_ip == other_ip || takes(one_ip, other_ip) || takes(other_ip, one_ip))

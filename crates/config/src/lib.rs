@@ -36,7 +36,7 @@ mod transport;
 
 pub use access_log::{AccessField, AccessLog, Fraction};
 pub use acme::{Acme, AcmeChallenge, AcmeHost, AcmeKey, Eab};
-pub use admin::{Admin, AdminSocket};
+pub use admin::{Admin, AdminSocket, addresses_overlap};
 pub use auth::Auth;
 pub use certificates::{CertificateFiles, ClientCertificates, VerifyMode};
 pub use config::{Config, LiveConfig};

@@ -3,6 +3,7 @@
 
 use super::super::user::user_name;
 use if_addrs::Interface;
+use litequic_config::addresses_overlap;
 use procfs_core::{
     ExplicitSystemInfo, FromBufReadSI,
     net::{TcpNetEntries, TcpState, UdpNetEntries},
@@ -57,7 +58,7 @@ struct SocketRow {
 /// Finds the holder of the address of `wanted` in this network namespace, as far as visible.
 pub(super) fn find_port_holder(wanted: WantedSocket) -> Option<PortHolder> {
     let rows = socket_rows(wanted.protocol);
-    let taken = |row: &&SocketRow| row.inode != 0 && addresses_conflict(row.address, wanted.address);
+    let taken = |row: &&SocketRow| row.inode != 0 && addresses_overlap(&row.address, &wanted.address);
     let row = rows.iter().filter(taken).max_by_key(|row| row.listens)?;
     Some(PortHolder { process: find_socket_process(row.inode), user: user_name(row.user), listens: row.listens })
 }
@@ -98,13 +99,6 @@ fn socket_rows(protocol: SocketProtocol) -> Vec<SocketRow> {
             })
             .collect(),
     }
-}
-
-/// Returns whether a socket at `one` prevents another one at `other` (ip(7), ipv6(7)).
-fn addresses_conflict(one: SocketAddr, other: SocketAddr) -> bool {
-    let (first, second) = (one.ip().to_canonical(), other.ip().to_canonical());
-    let includes = |any: IpAddr, ip: IpAddr| any.is_unspecified() && (any.is_ipv6() || ip.is_ipv4());
-    one.port() == other.port() && (first == second || includes(first, second) || includes(second, first))
 }
 
 /// Process with the lowest number that has the socket `inode` open: the parent of a server with several processes.
@@ -183,7 +177,7 @@ mod tests {
         ] {
             let (one, other) = (one.parse().unwrap(), other.parse().unwrap());
             assert_eq!(
-                (addresses_conflict(one, other), addresses_conflict(other, one)),
+                (addresses_overlap(&one, &other), addresses_overlap(&other, &one)),
                 (expected, expected),
                 "{one} {other}"
             );

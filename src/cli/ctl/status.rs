@@ -274,7 +274,7 @@ impl<'a> StatusView<'a> {
         all.extend(reached("timeouts", "timeout"));
         if all.is_empty() {
             let known = self.now.metrics.is_some();
-            screen.add_blank();
+            screen.add_line([]);
             screen.add_line([plain(format!("limits and timeouts reached: {}", if known { "none" } else { UNKNOWN }))]);
             return;
         }
@@ -293,7 +293,7 @@ impl<'a> StatusView<'a> {
     }
 
     fn add_configuration(&self, screen: &mut Screen) {
-        screen.add_blank();
+        screen.add_line([]);
         let of = &self.now.configuration;
         let read = time_text(to_float(of.read));
         screen.add_line([plain(format!("configuration {}, read {read}", text_or_dash(of.version.as_deref())))]);
@@ -568,10 +568,6 @@ impl Screen {
         lines
     }
 
-    fn add_blank(&mut self) {
-        self.text.push('\n');
-    }
-
     fn add_line(&mut self, parts: impl IntoIterator<Item = StyledText>) {
         let mut left = self.width;
         let mut parts = parts.into_iter().peekable();
@@ -597,7 +593,7 @@ impl Screen {
 
     /// Adds a table of up to [`MAX_ROWS`] rows, with the names and widths of its `columns`.
     fn add_table<T>(&mut self, columns: &[(&str, isize)], all: Vec<T>, row: impl Fn(T) -> Vec<StyledText>) {
-        self.add_blank();
+        self.add_line([]);
         self.add_cells(columns, columns.iter().map(|(name, _)| toned(*name, Tone::Dim)).collect());
         if all.is_empty() {
             self.add_line([plain(UNKNOWN)]);

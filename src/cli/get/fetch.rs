@@ -113,7 +113,7 @@ async fn connect_to_server(arguments: &GetArguments, verbose: VerboseTrace) -> R
         let outcome = quic::connect_client(address, host, tls.clone(), share, &observer).await;
         match outcome {
             Ok(connection) => {
-                verbose.print_facts(|| {
+                verbose.print_marked('*', || {
                     let certificate = verbose::certificate_facts(&presented, arguments.insecure);
                     verbose::connection_facts(&observer.observed_state(), &connection, began.elapsed(), certificate)
                 });
@@ -124,7 +124,7 @@ async fn connect_to_server(arguments: &GetArguments, verbose: VerboseTrace) -> R
                     Some(reason) => GetError::Certificate { host: host.into(), address, reason },
                     None => error.into(),
                 };
-                verbose.print_facts(|| verbose::certificate_facts(&presented, arguments.insecure));
+                verbose.print_marked('*', || verbose::certificate_facts(&presented, arguments.insecure));
                 verbose.print_fact(|| {
                     format!("Connection failed: {}", last.to_string().lines().next().unwrap_or_default())
                 });

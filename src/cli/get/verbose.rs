@@ -21,11 +21,7 @@ impl VerboseTrace {
         self.print_marked('*', || vec![text()]);
     }
 
-    pub(super) fn print_facts(self, texts: impl FnOnce() -> Vec<String>) {
-        self.print_marked('*', texts);
-    }
-
-    /// Prints lines that were sent, with the mark `>`, or received, with `<`.
+    /// Prints facts, with the mark `*`, or lines that were sent, with `>`, or received, with `<`.
     pub(super) fn print_marked(self, mark: char, texts: impl FnOnce() -> Vec<String>) {
         if self.0 {
             let lines: String =

@@ -3,8 +3,8 @@
 /// Beginning of each hint.
 pub(crate) const REMOVED_PREFIX: &str = "is no longer a key; its value is now ";
 
-/// Removed keys in the order of the reference, each with its table and a description of the replacement. `origin` stands
-/// for `origins.NAME` as well.
+/// Removed keys in the order of the reference, each with its table and a description of the replacement. `origin`
+/// stands for `origins.NAME` as well.
 const REMOVED_KEYS: &[(&str, &str, &str)] = &[
     ("access_log", "format", "JSON"),
     ("acme[]", "dns_environment", "litequic's own environment"),

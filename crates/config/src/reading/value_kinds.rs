@@ -249,8 +249,8 @@ pub(crate) fn or_none<T: 'static>(kind: ValueKind<T>) -> ValueKind<Option<T>> {
     or_word("none", kind)
 }
 
-/// A value of `kind`, or `word` for `None`: `"auto"` follows from the machine, and `"derived"` from the resources of the
-/// process.
+/// A value of `kind`, or `word` for `None`: `"auto"` follows from the machine, and `"derived"` from the resources of
+/// the process.
 pub(crate) fn or_word<T: 'static>(word: &'static str, kind: ValueKind<T>) -> ValueKind<Option<T>> {
     let (read, show) = (kind.read, kind.show);
     ValueKind {

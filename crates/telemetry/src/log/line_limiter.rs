@@ -166,7 +166,8 @@ fn render_summary(summary: SuppressionSummary<Box<LineDescription>>) -> Option<V
     // Fields without a value are not recorded, so any field may stand for a missing one.
     let field = |name| fields.field(name).unwrap_or_else(|| message_field.clone());
     let [origin, server, target] = [ORIGIN, SERVER, RECORD_TARGET].map(field);
-    let [origin_value, server_value, target_value] = values.each_ref().map(|value| value.as_ref().map(as_value));
+    let [origin_value, server_value, target_value] =
+        values.each_ref().map(|value| value.as_ref().map(|text| text as &dyn Value));
     let values = [
         (&message_field, Some(&text as &dyn Value)),
         (&origin, origin_value),
@@ -182,8 +183,4 @@ fn render_summary(summary: SuppressionSummary<Box<LineDescription>>) -> Option<V
             }
         });
     })
-}
-
-fn as_value(text: &String) -> &dyn Value {
-    text
 }

@@ -24,7 +24,7 @@ readonly FEW=20
 readonly CACHES=(--cache-sim=yes --I1=65536,16,64 --D1=49152,12,64 --LL=2097152,16,64)
 cases=("${@:3}")
 ((${#cases[@]})) || cases=(small serial small1000 ten browser h1 h2 ack2 ack10 ack100 upload handshake small-tls small1000-tls ack10-tls upload-tls
-    small-unsampled small-sampled small-routes small-exact small-set small-added small-proxies small-origins small-servers small-conditions)
+    small-unsampled small-hundredth small-sampled small-logged small-allowed h2-password one one-qlog small-routes small-exact small-set small-added small-proxies small-origins small-servers small-conditions)
 work=$(mktemp -d)
 pids=()
 finish() {
@@ -52,7 +52,7 @@ pids+=($!)
 load() {
     # shellcheck disable=SC2086 # several words
     case $2 in
-    h2load*) $2 --requests "$1" "https://127.0.0.1:$3/small" && grep --quiet ' 0 failed, 0 errored' "$work/load.log" ;;
+    h2load*) $2 "${fields[@]}" --requests "$1" "https://127.0.0.1:$3/small" && grep --quiet ' 0 failed, 0 errored' "$work/load.log" ;;
     *) "$lab" load $2 --requests "$1" --address "127.0.0.1:$3" --insecure --warmup 0 --deadline 300 ;;
     esac >"$work/load.log" 2>&1
 }
@@ -93,8 +93,16 @@ TOML
         (($(awk '{ print $14 + $15 }' "/proc/$pid/stat") - ticks > 20)) || break
     done
     for requests in "$less" "$less" "$more"; do
+        if [[ $case == *-qlog ]]; then
+            "$program" ctl qlog --admin "$work/admin.sock" --client 127.0.0.1 --next --seconds 60 >"$work/sqlog" 2>>"$work/litequic.log" &
+            sleep 1
+        fi
         load "$requests" "$load" "$port" || {
             cat "$work/load.log" "$work/litequic.log" >&2
+            return 1
+        }
+        [[ $case != *-qlog || -s $work/sqlog ]] || {
+            echo "nothing was logged" >&2
             return 1
         }
         # Writes what was counted since the last time, and begins again.
@@ -127,9 +135,13 @@ for case in "${cases[@]}"; do
     if [[ $case == *-tls ]]; then
         url="url = \"https://127.0.0.1:$secure_origin\""$'\n'"tls.ca = \"$work/cert.pem\"" suffix=", TLS to the origin"
     fi
-    if [[ $case == *sampled ]]; then
-        ratio=0
-        [[ $case == *-unsampled ]] || ratio=1
+    case $case in
+    *-unsampled) ratio=0 ;;
+    *-hundredth) ratio=0.01 ;;
+    *-sampled) ratio=1 ;;
+    *) ratio='' ;;
+    esac
+    if [[ -n $ratio ]]; then
         url+=$'\n\n[traces]\n'"endpoint = \"http://127.0.0.1:$origin\""$'\n'"ratio = $ratio"
         suffix=", with traces, ratio $ratio"
     fi
@@ -138,7 +150,7 @@ for case in "${cases[@]}"; do
     fi
     # As much as a large configuration has of one thing: a request costs hardly more by it.
     route() { printf '[[routes]]\n%s = "/a%d"\norigin = "%s"\n' "$@"; }
-    top='' every=$'\n[[routes]]\norigin = "origin"\n'
+    top='' fields=() every=$'\n[[routes]]\norigin = "origin"\n'
     case $case in
     *-routes) suffix=", 3,000 prefixes" url+=$'\n'$(for n in {1..3000}; do route path_prefix "$n" origin; done)$every ;;
     *-exact) suffix=", 1,000 exact paths" url+=$'\n'$(for n in {1..1000}; do route path "$n" origin; done)$every ;;
@@ -156,6 +168,18 @@ for case in "${cases[@]}"; do
         suffix=", 64 servers of the origin"
         url="url = [$(for n in {1..64}; do printf '"http://127.0.0.%d:%d", ' "$n" "$origin"; done)]"
         ;;
+    *-logged) suffix=", access log to a file" url+=$'\n\n[access_log]\npath = "'"$work/access.log\"" ;;
+    *-allowed)
+        suffix=", allowed by the last of 64 networks"
+        url+=$'\n[[routes]]\norigin = "origin"\n'"allow = [$(printf '"10.%d.0.0/16", ' {1..63})\"127.0.0.0/8\"]"
+        ;;
+    *-password)
+        suffix=", with a password"
+        echo secret | "$program" password user >"$work/users"
+        fields=(--header "authorization: Basic $(printf user:secret | base64)")
+        url+=$'\n[[routes]]\norigin = "origin"\nusers = "'"$work/users\""
+        ;;
+    *-qlog) suffix=", with a qlog" top="[admin]"$'\n'"socket = \"$work/admin.sock\"" ;;
     *-origins)
         suffix=", 1,000 origins"
         url+=$'\n'$(for n in {1..1000}; do
@@ -169,6 +193,7 @@ for case in "${cases[@]}"; do
     serial) load="small --path /small --bytes 1000 --connections 2 --streams 1" less=1000 more=3000 per=1 unit="the same, one at a time on two connections" ;;
     small1000) load="small --path /small --bytes 1000 --connections 100 --streams 10" less=3000 more=9000 per=1 unit="the same, 1,000 in flight" ;;
     ten) load="small --path /ten --bytes 10000 --connections 10 --streams 10" less=1000 more=3000 per=1 unit="a request of 10 KB over HTTP/3" ;;
+    one) load="small --path /small --bytes 1000 --connections 1 --streams 10" less=2000 more=6000 per=1 unit="the same over one connection" ;;
     h2) load="h2load --clients 10 --max-concurrent-streams 10" less=2000 more=6000 per=1 unit="a request of 1 KB over HTTP/2" ;;
     browser) load="small --path /small --bytes 1000 --connections 10 --streams 10 --browser" less=2000 more=6000 per=1 unit="a request of 1 KB over HTTP/3, with a browser's fields" ;;
     h1) load="small --path /small --bytes 1000 --protocol h1 --connections 10" less=2000 more=6000 per=1 unit="a request of 1 KB over HTTP/1.1" ;;

@@ -83,7 +83,8 @@ TOML
     pid=$!
     pids+=("$pid")
     for _ in {1..300}; do
-        ! curl --max-time 5 --noproxy '*' --insecure --silent --output /dev/null --http1.1 "https://127.0.0.1:$port/small" || break
+        # A right password is remembered after the first request.
+        ! curl --max-time 20 --noproxy '*' --insecure --silent --output /dev/null --http1.1 "${fields[@]}" "https://127.0.0.1:$port/small" || break
         sleep 0.1
     done
     # A large configuration is read once more behind the start, for the status.

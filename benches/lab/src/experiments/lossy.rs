@@ -1,6 +1,6 @@
 //! Paths that do not keep still: loss, blackouts, changes of rate, lost ACKs, reordering, asymmetry.
 
-use super::{Amount, Experiment, Load, Options, QUICK_CUT, Task, download, few, more_than, over};
+use super::{Amount, Experiment, Load, Options, QUICK_CUT, Task, download, few, few_and_h2o, more_than, over};
 use std::iter;
 
 pub(super) const EXPERIMENT: Experiment = Experiment::new(
@@ -45,10 +45,7 @@ fn tasks(options: &Options) -> Vec<Task> {
             let rtt = if path.contains("rtt=") { "" } else { ",rtt=50ms" };
             let cell = |name: &str, load| {
                 let mut task = over(&format!("{path}{rtt}"), group, name, "goodput", load);
-                task.names = few();
-                if *group == OVERTAKEN {
-                    task.names.insert(4, "h2o".to_owned());
-                }
+                task.names = if *group == OVERTAKEN { few_and_h2o() } else { few() };
                 task
             };
             let many = Load { connections: DOWNLOADS, ..load.clone() };

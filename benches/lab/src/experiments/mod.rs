@@ -502,6 +502,13 @@ fn few() -> Vec<String> {
     ["litequic", "nginx", "haproxy", "caddy", "h1-cubic"].map(str::to_owned).to_vec()
 }
 
+/// The same, and H2O.
+fn few_and_h2o() -> Vec<String> {
+    let mut names = few();
+    names.insert(names.len() - 1, "h2o".to_owned());
+    names
+}
+
 /// The contenders of a cell where all are compared: the only ones with a configuration of their own over paths.
 fn every() -> Vec<String> {
     ["litequic", "nginx", "haproxy", "caddy", "envoy", "h1-cubic", "h1-bbr"].map(str::to_owned).to_vec()

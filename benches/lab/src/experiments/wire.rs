@@ -1,6 +1,6 @@
 //! The wire: in what bursts datagrams of one download leave, beside other servers.
 
-use super::{Amount, Experiment, Options, Task, download, over};
+use super::{Amount, Experiment, Options, Task, download, few_and_h2o, over};
 
 pub(super) const EXPERIMENT: Experiment = Experiment::new(
     "wire",
@@ -22,7 +22,7 @@ fn tasks(options: &Options) -> Vec<Task> {
         let name = format!("{rate} Mbit/s, {rtt} ms");
         let mut task = over(&path, "wire", &name, "burst_mean", download(body, Amount::Requests(1)));
         task.case.drawn = vec!["burst_1ms_mean".to_owned()];
-        task.names = ["litequic", "nginx", "haproxy", "caddy", "h2o", "h1-cubic"].map(str::to_owned).to_vec();
+        task.names = few_and_h2o();
         task
     };
     paths.iter().map(task).collect()

@@ -7,7 +7,7 @@
 # that differ all the same, each time.
 # usage: packaging/pgo.sh [--train]
 # --train makes the profile anew before, and leaves it there, or beside $LITEQUIC_PROFILE: it takes three release builds more, llvm-profdata (rustup component
-# add llvm-tools), and nginx, curl and python3 for the loads.
+# add llvm-tools), and nginx, curl, h2load and python3 for the loads.
 set -eu
 cd "$(dirname "$0")/.."
 . packaging/reproducible.sh

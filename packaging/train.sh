@@ -1,10 +1,11 @@
 #!/bin/sh
 # Runs the loads of a profile on a litequic: those that the laboratory measures. Small objects, with few fields and with a
 # browser's; large bodies at several ACK thresholds, with loss, and at a distance, where sending is paced; uploads;
-# handshakes, new and resumed; HTTP/2, HTTP/1.1, tunnels; more requests than connections to the origin; HTTP/2 and TLS to it. The origin is nginx, so that
-# functions of a proxy alone are hot; clients are the laboratory's and curl; 127.0.0.1 alone.
+# handshakes, new and resumed; HTTP/2, HTTP/1.1, tunnels; more requests than connections to the origin; HTTP/2 and TLS to it; an access log,
+# traces, networks and a password. The origin is nginx, so that functions of a proxy alone are hot; clients are the laboratory's, curl and
+# h2load; 127.0.0.1 alone.
 # usage: packaging/train.sh PROGRAM LAB
-# Needs nginx, curl and python3.
+# Needs nginx, curl, h2load and python3.
 set -eu
 program=$1 lab=$2
 here=$(dirname "$0")
@@ -82,13 +83,22 @@ large="--path /bytes/64000000 --bytes 64000000 --connections 4 --requests 8"
     load upload --path /sink --bytes 16000000 --connections 4 --requests 8
     load handshakes --connections 8 --requests 500
     load handshakes --connections 8 --requests 500 --resume
-    load small $kilobyte --protocol h1 --connections 20 --requests 5000
+    load small $kilobyte --protocol h1 --connections 20 --requests 20000
     load download --path /bytes/16000000 --bytes 16000000 --protocol h1 --connections 4 --requests 8
     load upload --path /sink --bytes 16000000 --protocol h1 --connections 4 --requests 4
+}
+# Requests of 1 KB over HTTP/2 to `port`.
+kilobytes() {
+    h2load --clients 100 --max-concurrent-streams 10 "$@" "https://127.0.0.1:$port/bytes/1000" >"$work/load.log" 2>&1
+    grep --quiet ' 0 failed, 0 errored' "$work/load.log" || {
+        cat "$work/load.log" >&2
+        exit 1
+    }
 }
 get() {
     curl --no-progress-meter --noproxy '*' --insecure --silent --show-error --fail --http2 --output /dev/null "$@"
 }
+kilobytes --requests 40000
 get --parallel --parallel-max 20 "https://127.0.0.1:$port/bytes/1000?[1-5000]"
 get --parallel --parallel-max 4 "https://127.0.0.1:$port/bytes/16000000?[1-8]"
 
@@ -97,26 +107,31 @@ demo queue "$nginx" 256
 # shellcheck disable=SC2086 # several words
 load small $kilobyte --connections 100 --streams 10 --requests 40000
 
-# HTTP/2 and TLS to the origin.
-http2=$(free_port)
-cat >"$work/http2.toml" <<TOML
+# Starts the program with the lines $2 of its configuration about the origin and what follows them, as $1, and sets `port`.
+run() {
+    port=$(free_port)
+    cat >"$work/$1.toml" <<TOML
 [listen]
-udp = "127.0.0.1:$http2"
-tcp = "127.0.0.1:$http2"
+udp = "127.0.0.1:$port"
+tcp = "127.0.0.1:$port"
 workers = 1
 [[certificates]]
 cert = "$work/tls/tls.crt"
 key = "$work/tls/tls.key"
-[origin]
-url = "https://127.0.0.1:$secure"
-protocol = "h2"
-tls.ca = "$work/tls/ca.crt"
 [admin]
-socket = "$work/http2.sock"
+socket = "$work/$1.sock"
+[origin]
+$2
 TOML
-"$program" run --config "$work/http2.toml" >"$work/http2.log" 2>&1 &
-pids="$pids $!"
-await_port "$work/http2.log" "s|.*\"ready\".*|$http2|p"
+    "$program" run --config "$work/$1.toml" >"$work/$1.log" 2>&1 &
+    pids="$pids $!"
+    await_port "$work/$1.log" "s|.*\"ready\".*|$port|p"
+}
+
+# HTTP/2 and TLS to the origin.
+run http2 "url = \"https://127.0.0.1:$secure\"
+protocol = \"h2\"
+tls.ca = \"$work/tls/ca.crt\""
 # shellcheck disable=SC2086 # several words
 {
     load small $kilobyte --connections 100 --streams 10 --requests 40000
@@ -124,6 +139,30 @@ await_port "$work/http2.log" "s|.*\"ready\".*|$http2|p"
     load download --path /bytes/16000000 --bytes 16000000 --connections 4 --requests 8 --ack-threshold 10
     load upload --path /sink --bytes 16000000 --connections 4 --requests 4
 }
+
+# An access log, and traces: of each hundredth request, then of each one.
+for ratio in 0.01 1; do
+    run "ratio-$ratio" "url = \"http://127.0.0.1:$nginx\"
+[access_log]
+path = \"$work/access.log\"
+[traces]
+endpoint = \"http://127.0.0.1:$nginx\"
+ratio = $ratio"
+    # shellcheck disable=SC2086 # several words
+    load small $kilobyte --connections 100 --streams 10 --requests 20000
+    kilobytes --requests 10000
+done
+
+# Networks and a password.
+echo secret | "$program" password user >"$work/users"
+run password "url = \"http://127.0.0.1:$nginx\"
+[[routes]]
+origin = \"origin\"
+allow = [\"10.0.0.0/8\", \"192.168.0.0/16\", \"127.0.0.0/8\"]
+users = \"$work/users\""
+# A right password is remembered after the first request.
+get --user user:secret "https://127.0.0.1:$port/bytes/1000"
+kilobytes --requests 10000 --header "authorization: Basic $(printf user:secret | base64)"
 
 "$here/tunnels.py" origin >"$work/tunnels" &
 tunnels=$!

@@ -284,7 +284,7 @@ reloaded() {
 server_id() {
     local begin=01020304050607
     [[ $1 == 0 ]] || begin=a1a2a3a4a5a6a7
-    echo "server_id = { id = \"0x${begin}0#\", rotation = $1 }"
+    echo "server_id = { id = \"0x${begin}0# rotation=$1\" }"
 }
 
 # The name that replicas have in the client's commands.

@@ -21,10 +21,10 @@ pub(super) fn check_acme(config: &Config, files: Option<&CertificateStore>, find
         {
             findings.add_fault(&format!("acme[{n}].ca"), error);
         }
-        if let Some(eab) = table.eab.as_ref().filter(|eab| !eab.key_file.as_os_str().is_empty())
+        if let Some(eab) = &table.eab
             && let Err(problem) = acme::check_eab_file(&eab.key_file)
         {
-            findings.add_fault(&format!("acme[{n}].eab.key_file"), problem);
+            findings.add_fault(&format!("acme[{n}].eab"), problem);
         }
         if let Some(program) = table.dns_command.first().filter(|program| program.starts_with('/'))
             && let Err(error) = accessat(CWD, Path::new(program), Access::EXEC_OK, AtFlags::EACCESS)

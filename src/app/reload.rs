@@ -268,10 +268,10 @@ impl ActiveState {
             ),
         }
         let is_other = was.id_bytes() != is.id_bytes() || of_ids.iter().any(|change| change.key == KEY_FILE);
-        if is_other && was.rotation == is.rotation {
+        if is_other && was.id.rotation == is.id.rotation {
             tracing::warn!(
-                rotation = is.rotation,
-                "balancers cannot tell former connection IDs from new ones: change listen.server_id.rotation too"
+                rotation = is.id.rotation,
+                "balancers cannot tell former connection IDs from new ones: change rotation in listen.server_id.id too"
             );
         }
     }

@@ -159,7 +159,7 @@ async fn an_account_is_bound_to_the_key_that_the_ca_has_given() {
     let Some(pebble) = Pebble::start_with(ports, &[], &more).await else { return };
     let site = Site::new(ports).await;
     fs::write(site.file("eab"), format!("{key}\n")).unwrap();
-    let more = format!("{HTTP_01}\ncontact = \"mailto:a@a.test\"\neab = {{ kid = \"{kid}\", key_file = \"eab\" }}");
+    let more = format!("{HTTP_01}\ncontact = \"mailto:a@a.test\"\neab = \"{kid} eab\"");
     site.write(&pebble, "\"a.test\"", &more);
     let litequic = site.start();
     litequic.await_stderr(OBTAINED);

@@ -353,13 +353,13 @@ fn check_reports_acme_faults_and_stored_certificates_offline() {
     ] {
         assert!(checked.stdout.contains(expected), "{expected}\n{}", checked.stdout);
     }
-    let more = "ca = \"absent\"\neab = { kid = \"k\", key_file = \"empty\" }\nchallenges = [\"tls-alpn-01\", \"dns-01\"]\n\
+    let more = "ca = \"absent\"\neab = \"k empty\"\nchallenges = [\"tls-alpn-01\", \"dns-01\"]\n\
                 dns_command = [\"/nonexistent/hook\"]";
     let checked = check(more);
     assert_eq!(checked.code, Some(78));
     for expected in [
         "acme[0].ca = \"absent\": cannot read ",
-        "acme[0].eab.key_file = \"empty\": ",
+        "acme[0].eab = \"k empty\": ",
         "acme[0].dns_command[0] = \"/nonexistent/hook\": cannot be executed: No such file",
     ] {
         assert!(checked.stderr.contains(expected), "{expected}\n{}", checked.stderr);

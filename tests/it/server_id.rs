@@ -155,16 +155,14 @@ async fn a_reload_shows_the_server_id_and_when_former_ids_end() {
     let setup = Setup::new();
     let admin = free_tcp_port();
     let configure = |server_id: &str| format!("listen.workers = 1\nadmin.listen = \"127.0.0.1:{admin}\"\n{server_id}");
-    let server_id = |rotation: u8, more: &str| {
-        configure(&format!("listen.server_id = {{ id = \"AQIDBAUGBwg=\", rotation = {rotation}{more} }}"))
-    };
+    let server_id = |rotation: u8| configure(&format!("listen.server_id.id = \"AQIDBAUGBwg= rotation={rotation}\""));
     let origin = origin::demo().await;
-    setup.configure(origin, &server_id(0, ""));
+    setup.configure(origin, &server_id(0));
     let checked = litequic(["check", "--config", &setup.path("litequic.toml")]).success();
     let layout = "16 bytes: rotation 0, server ID 8, nonce 7, no key";
     assert!(checked.contains(&format!("connection IDs: 0x0102030405060708, {layout}")), "{checked}");
 
-    let process = setup.start(origin, &server_id(0, "")).await;
+    let process = setup.start(origin, &server_id(0)).await;
     process.await_stderr(layout);
     let client = setup.client().await;
     let admin = SocketAddr::from((Ipv4Addr::LOCALHOST, admin));
@@ -176,10 +174,11 @@ async fn a_reload_shows_the_server_id_and_when_former_ids_end() {
     assert_eq!((shown["id"].as_str(), shown["layout"].as_str()), (Some("0x0102030405060708"), Some(layout)));
     assert!(shown["former_until"].is_null());
 
-    setup.configure(origin, &server_id(1, ""));
+    setup.configure(origin, &server_id(1));
     let (code, answer) = ask(admin, "POST /reload").await;
     assert_eq!(code, 200, "{answer}");
-    assert!(answer.contains("listen.server_id.rotation: 0 → 1; connection IDs issued before expire by 20"), "{answer}");
+    let change = "listen.server_id.id: 0x0102030405060708 → 0x0102030405060708 rotation=1; connection IDs issued before expire by 20";
+    assert!(answer.contains(change), "{answer}");
     let shown = status().await;
     assert_eq!(shown["layout"], "16 bytes: rotation 1, server ID 8, nonce 7, no key");
     assert!(shown["former_until"].as_u64().is_some(), "{shown}");
@@ -188,10 +187,13 @@ async fn a_reload_shows_the_server_id_and_when_former_ids_end() {
     setup.client().await;
 
     // One ID under one rotation has two meanings.
-    setup.configure(origin, &configure("listen.server_id = { id = \"0x0102030405060709\", rotation = 1 }"));
+    setup.configure(origin, &configure("listen.server_id.id = \"0x0102030405060709 rotation=1\""));
     let (_, answer) = ask(admin, "POST /reload").await;
-    assert!(answer.contains("listen.server_id.id: 0x0102030405060708 → 0x0102030405060709"), "{answer}");
-    process.await_stderr("change listen.server_id.rotation too");
+    assert!(
+        answer.contains("listen.server_id.id: 0x0102030405060708 rotation=1 → 0x0102030405060709 rotation=1"),
+        "{answer}"
+    );
+    process.await_stderr("change rotation in listen.server_id.id too");
 
     // Lengths need a restart.
     setup.configure(origin, &configure("listen.server_id.id = \"0x01\""));

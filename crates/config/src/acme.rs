@@ -3,7 +3,7 @@
 use super::listen::Listen;
 use crate::reading::fault::nearest_word;
 use crate::reading::name_kinds::{host_pattern_kind, path_kind};
-use crate::reading::rule_readers::{join_or, read_optional_table};
+use crate::reading::rule_readers::join_or;
 use crate::reading::section::ConfigSection;
 use crate::reading::table::{
     FixedValue, KeyTable as _, custom_key, file_key, keys, list_key, optional_key, required_file_key, required_key,
@@ -61,8 +61,9 @@ keys! {
         /// Type of the private key. Each certificate gets a new key.
         key: AcmeKey = AcmeKey::P256, one_of(AcmeKey::NAMES);
 
-        /// External Account Binding (RFC 8555 §7.3.4): what a CA has given you to register an account by.
-        eab: Option<Eab> = None, custom_key(|section, key, about| read_optional_table(section, key, about, Eab::read_table), |eab| eab.as_ref().map_or_else(|| "none".into(), |eab| eab.kid.clone()));
+        /// External Account Binding (RFC 8555 §7.3.4), by which a CA registers your account: the identifier of a key,
+        /// a blank, and the file with the HMAC key in base64url, as the CA shows both.
+        eab: Option<Eab> = None, optional_key(eab_kind(), "none");
 
         /// The program that sets and removes a TXT record for `dns-01`, by its absolute path, and its first arguments.
         /// litequic adds three arguments, as lego's `exec` provider does: `present` or `cleanup`, the record's name
@@ -79,16 +80,13 @@ keys! {
     }
 }
 
-keys! {
-    /// External Account Binding (RFC 8555 §7.3.4) of `[[acme]]`.
-    #[derive(Debug, Clone, PartialEq, Eq)]
-    pub struct Eab {
-        /// The identifier of the CA's key.
-        kid: String = String::new(), required_key(printable_kind("the identifier of a key"));
-
-        /// The file with the CA's HMAC key, in base64url as the CA shows it.
-        key_file: PathBuf = PathBuf::new(), required_file_key(path_kind("the path of a file with a key in base64url"));
-    }
+/// External Account Binding (RFC 8555 §7.3.4): `eab`, such as `"KEY-ID eab.key"`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Eab {
+    /// The identifier of the CA's key.
+    pub kid: String,
+    /// The file with the CA's HMAC key, in base64url.
+    pub key_file: PathBuf,
 }
 
 impl Acme {
@@ -262,6 +260,19 @@ fn contact_kind() -> ValueKind<String> {
         .with_length(9..=320)
 }
 
+/// An identifier, a blank, and the path of a file.
+pub(crate) fn eab_kind() -> ValueKind<Eab> {
+    let parse = |text: String| {
+        let (kid, file) = text.split_once(' ').ok_or("has no file behind the identifier")?;
+        let kid = (printable_kind("").read)(RawValue::Text(kid.into()))?;
+        let key_file = (path_kind("").read)(RawValue::Text(file.trim_start_matches(' ').into()))?;
+        Ok(Eab { kid, key_file })
+    };
+    let expected = "the identifier of a key and the file with the key, such as \"KEY-ID eab.key\"";
+    let show = |eab: &Eab| format!("{} {}", eab.kid, eab.key_file.display());
+    text_kind(expected, parse, show).with_pattern("[!-~]+ +[^ ][\\s\\S]*")
+}
+
 fn printable_kind(expected: &str) -> ValueKind<String> {
     let parse = |written: String| {
         let fits = !written.is_empty() && written.bytes().all(|byte| byte.is_ascii_graphic());
@@ -283,6 +294,9 @@ pub(super) fn read_acme_table(
     let number = *tables;
     *tables += 1;
     let mut acme = Acme::read_table(section);
+    if let Some(eab) = &mut acme.eab {
+        eab.key_file = section.base_directory().join(&eab.key_file);
+    }
     if section.has_valid_keys(&["terms_agreed"]) && section.has_key("terms_agreed") && !acme.terms_agreed {
         section.note_fault_expecting(
             "terms_agreed",

@@ -1,7 +1,7 @@
 //! Defines `[listen]`: the listeners for clients, and the number of worker threads.
 
 use super::origin::TlsVersion;
-use super::server_id::{ServerId, ServerIdReader};
+use super::server_id::{SERVER_ID_READER, ServerId};
 use crate::reading::name_kinds::{MAX_NETWORKS, address_kind, network_kind, path_kind, replica_kind};
 use crate::reading::section::ConfigSection;
 use crate::reading::table::{KeyTable as _, file_key, keys, list_key, optional_key};
@@ -89,7 +89,7 @@ keys! {
         replica: Option<String> = None, optional_key(replica_kind(), "the host's name"), restart;
 
         /// Connection IDs by which load balancers route.
-        server_id: Option<ServerId> = None, ServerIdReader, restart;
+        server_id: Option<ServerId> = None, SERVER_ID_READER, restart;
 
         /// Whether clients may migrate to another address on their own (RFC 9000 §9). `false` asks new clients not to
         /// (`disable_active_migration`), for load balancers that hash addresses and would send a migrated client's

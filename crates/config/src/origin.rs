@@ -2,15 +2,14 @@
 
 use super::access_log::{Fraction, fraction_kind};
 use super::reserved_fields::{ReservedFields, reserved_fields_key};
-use crate::reading::changes::Changes;
 use crate::reading::name_kinds::{
     IPV6_PATTERN, NAME_PATTERN, PORT_PATTERN, TOKEN_PATTERN, authority_kind, cookie_name_kind, field_name_kind,
     parse_host, parse_port, path_kind, split_port,
 };
-use crate::reading::rule_readers::{join_or, read_optional_table};
+use crate::reading::rule_readers::join_or;
 use crate::reading::section::ConfigSection;
 use crate::reading::table::{
-    FixedValue, KeyReader, KeyTable, custom_key, derived_default, file_key, keys, list_key, optional_key,
+    FixedValue, KeyTable, OptionalTableReader, custom_key, derived_default, file_key, keys, list_key, optional_key,
 };
 use crate::reading::value_kinds::{
     COUNT_OR_ZERO_RANGE, COUNT_RANGE, DAY, RawValue, TIMEOUT_RANGE, ValueError, ValueKind, boolean_kind, duration_kind,
@@ -92,14 +91,14 @@ keys! {
 
         /// TLS to the origin's servers with `https`: the name and the authorities of their certificates, and
         /// litequic's own certificate. Without this table the system's trusted roots verify them.
-        tls: Option<OriginTls> = None, OptionalTableReader { read: read_origin_tls_table, show: OriginTls::format_origin_tls };
+        tls: Option<OriginTls> = None, OptionalTableReader { read: read_origin_tls_table, show: OriginTls::format_origin_tls, by_key: |_, _| true };
 
         /// Whether a connection to the origin begins with the client's address: the PROXY protocol, version 2. With
         /// `https` its header comes before the TLS handshake.
         proxy_protocol: bool = false, boolean_kind();
 
         /// Active health checks: a periodic GET to each server, or a call of gRPC. Without this table there are none.
-        health: Option<HealthCheck> = None, OptionalTableReader { read: read_health, show: HealthCheck::format_health };
+        health: Option<HealthCheck> = None, OptionalTableReader { read: read_health, show: HealthCheck::format_health, by_key: |_, _| true };
 
         // Every web server speaks HTTP/1.1.
         /// Protocol of requests to the servers, by its ALPN name. `"h2"`, HTTP/2, is for gRPC servers, and saves a
@@ -362,32 +361,6 @@ fn read_servers(section: &mut ConfigSection<'_>, key: &str, about: &str) -> Vec<
         section.note_fault_expecting(key, "has only backup servers", "a server that is not a backup");
     }
     servers
-}
-
-/// Reads an optional table by `read`; `show` formats it.
-struct OptionalTableReader<T> {
-    read: fn(&mut ConfigSection<'_>) -> T,
-    show: fn(&T) -> String,
-}
-
-impl<T: KeyTable> KeyReader<Option<T>> for OptionalTableReader<T> {
-    fn read_key_value(self, section: &mut ConfigSection<'_>, key: &str, _: Option<T>, about: &str) -> Option<T> {
-        read_optional_table(section, key, about, self.read)
-    }
-
-    fn format_value(&self, table: &Option<T>) -> String {
-        table.as_ref().map_or_else(|| "none".into(), self.show)
-    }
-
-    fn compare_value(&self, changes: &mut Changes, key: &str, old: &Option<T>, new: &Option<T>)
-    where
-        Option<T>: PartialEq,
-    {
-        match (old, new) {
-            (Some(old), Some(new)) => old.compare_keys(new, key, changes),
-            (old, new) => changes.compare_shown(key, old, new, |table| self.format_value(table)),
-        }
-    }
 }
 
 named_enum! {

@@ -1,12 +1,10 @@
 //! Defines `[listen.server_id]`: connection IDs by which load balancers route (draft-ietf-quic-load-balancers).
 
 use crate::reading::{
-    changes::Changes,
     name_kinds::path_kind,
-    rule_readers::read_optional_table,
     section::ConfigSection,
-    table::{FixedValue, KeyReader, KeyTable, file_key, keys, required_key},
-    value_kinds::{DAY, ValueError, ValueKind, number_kind, text_kind},
+    table::{FixedValue, KeyTable as _, OptionalTableReader, file_key, keys, required_key},
+    value_kinds::{DAY, ValueError, ValueKind, text_kind},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use std::{
@@ -38,13 +36,12 @@ keys! {
     pub struct ServerId {
         /// The server ID for load balancers, of 1 to 12 bytes, or 1 to 9 with `key_file`; each server behind a balancer
         /// needs another one: an IPv4 address, whose 4 bytes are used (`"${POD_IP}"`), `0x` and hexadecimal digits, or
-        /// base64, as the AWS Load Balancer Controller injects it (`"${AWS_LBC_QUIC_SERVER_ID}"`).
-        id: ServerIdBytes = ServerIdBytes(Vec::new()), required_key(server_id_kind());
-
-        /// The configuration rotation, the first three bits of each ID, by which balancers tell this configuration from
-        /// the one before. To change the ID or the key, give balancers the new configuration under another number, then
-        /// reload, and remove the former one after a day. The load balancer of AWS supports only `0`.
-        rotation: u8 = 0, number_kind(0..=6);
+        /// base64, as the AWS Load Balancer Controller injects it (`"${AWS_LBC_QUIC_SERVER_ID}"`). Behind a blank,
+        /// `rotation=1` sets the configuration rotation (0 to 6, by default 0), the first three bits of each connection
+        /// ID, by which balancers tell this configuration from the one before. To change the ID or the key, give
+        /// balancers the new configuration under another rotation, then reload, and remove the former one after a day.
+        /// The load balancer of AWS supports only rotation 0.
+        id: ServerIdValue = ServerIdValue::default(), required_key(server_id_kind());
 
         /// Length of the nonce, the unique bytes of a connection ID after the server ID: 15 minus the server ID's
         /// length, at least 7; with `key_file` 16 minus that length, at least 8.
@@ -61,9 +58,13 @@ keys! {
     }
 }
 
-/// Bytes of a server ID.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ServerIdBytes(Vec<u8>);
+/// A server ID and its configuration rotation: `id`, such as `"0x2a01 rotation=1"`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ServerIdValue {
+    bytes: Vec<u8>,
+    /// The configuration rotation, 0 to 6.
+    pub rotation: u8,
+}
 
 /// Lengths of a connection ID's parts, which no reload changes: processes that share a port must agree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,11 +96,12 @@ impl fmt::Display for ServerIdShape {
     }
 }
 
-/// Formats the ID in hexadecimal, as in configurations of balancers.
-impl fmt::Display for ServerIdBytes {
+/// Formats the ID in hexadecimal, as in configurations of balancers, with a rotation other than 0.
+impl fmt::Display for ServerIdValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("0x")?;
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        self.bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
+        if self.rotation == 0 { Ok(()) } else { write!(f, " rotation={}", self.rotation) }
     }
 }
 
@@ -107,39 +109,35 @@ impl ServerId {
     /// Creates a server ID from hexadecimal `digits`, with a nonce of `nonce` bytes, encrypted if there is a key file.
     /// Lengths are not checked.
     pub fn from_digits(digits: &str, nonce: u8, key_file: Option<PathBuf>) -> Self {
-        Self {
-            id: parse_digits(digits).unwrap_or(ServerIdBytes(Vec::new())),
-            nonce_bytes: nonce,
-            key_file,
-            ..Self::default()
-        }
+        let id = ServerIdValue { bytes: parse_digits(digits).unwrap_or_default(), rotation: 0 };
+        Self { id, nonce_bytes: nonce, key_file, ..Self::default() }
     }
 
     /// Returns the server ID under another configuration rotation.
     #[must_use]
     pub fn with_rotation(self, rotation: u8) -> Self {
-        Self { rotation, ..self }
+        Self { id: ServerIdValue { rotation, ..self.id }, ..self }
     }
 
     /// Returns the bytes of the ID.
     pub fn id_bytes(&self) -> &[u8] {
-        &self.id.0
+        &self.id.bytes
     }
 
-    /// Formats the ID in hexadecimal.
+    /// Formats the ID in hexadecimal, without its rotation.
     pub fn hex_digits(&self) -> String {
-        self.id.to_string()
+        ServerIdValue { rotation: 0, ..self.id.clone() }.to_string()
     }
 
     /// Returns the lengths of the parts of connection IDs.
     pub fn id_shape(&self) -> ServerIdShape {
-        let server_id = u8::try_from(self.id.0.len()).unwrap_or(u8::MAX);
+        let server_id = u8::try_from(self.id.bytes.len()).unwrap_or(u8::MAX);
         ServerIdShape { server_id, nonce: self.nonce_bytes, encrypted: self.key_file.is_some() }
     }
 
     /// Formats the layout in the terms of the draft: `16 bytes: rotation 0, server ID 8, nonce 7, no key`.
     pub fn describe_layout(&self) -> String {
-        self.id_shape().to_string().replacen(": ", &format!(": rotation {}, ", self.rotation), 1)
+        self.id_shape().to_string().replacen(": ", &format!(": rotation {}, ", self.id.rotation), 1)
     }
 
     /// Returns `next` if the lengths of the parts are equal, and otherwise `now`: other lengths need a restart.
@@ -157,35 +155,15 @@ impl ServerId {
 }
 
 /// Reads `[listen.server_id]`. Changes are listed by key; a change of the lengths is listed as a whole.
-pub(super) struct ServerIdReader;
-
-impl KeyReader<Option<ServerId>> for ServerIdReader {
-    fn read_key_value(
-        self,
-        section: &mut ConfigSection<'_>,
-        key: &str,
-        _: Option<ServerId>,
-        about: &str,
-    ) -> Option<ServerId> {
-        read_optional_table(section, key, about, read_server_id)
-    }
-
-    fn format_value(&self, server_id: &Option<ServerId>) -> String {
-        let shown = |one: &ServerId| format!("{} in {}", one.hex_digits(), one.describe_layout());
-        server_id.as_ref().map_or_else(|| "none".into(), shown)
-    }
-
-    fn compare_value(&self, changes: &mut Changes, key: &str, old: &Option<ServerId>, new: &Option<ServerId>) {
-        match (old, new) {
-            (Some(old), Some(new)) if old.id_shape() == new.id_shape() => old.compare_keys(new, key, changes),
-            (old, new) => changes.compare_shown(key, old, new, |one| self.format_value(one)),
-        }
-    }
-}
+pub(super) const SERVER_ID_READER: OptionalTableReader<ServerId> = OptionalTableReader {
+    read: read_server_id,
+    show: |one| format!("{} in {}", one.hex_digits(), one.describe_layout()),
+    by_key: |old, new| old.id_shape() == new.id_shape(),
+};
 
 fn read_server_id(section: &mut ConfigSection<'_>) -> ServerId {
     let mut server_id = ServerId::read_table(section);
-    let id_len = server_id.id.0.len();
+    let id_len = server_id.id.bytes.len();
     let (sum, least) = if server_id.key_file.is_some() {
         (ENCRYPTED_ID_AND_NONCE_LEN, MIN_ENCRYPTED_NONCE)
     } else {
@@ -200,7 +178,7 @@ fn read_server_id(section: &mut ConfigSection<'_>) -> ServerId {
 }
 
 /// Reads pairs of hexadecimal digits.
-fn parse_digits(digits: &str) -> Result<ServerIdBytes, ValueError> {
+fn parse_digits(digits: &str) -> Result<Vec<u8>, ValueError> {
     if !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Err("not hexadecimal digits".into());
     }
@@ -210,33 +188,39 @@ fn parse_digits(digits: &str) -> Result<ServerIdBytes, ValueError> {
     }
     let digit = |byte: u8| char::from(byte).to_digit(16).unwrap_or(0);
     let byte = |[high, low]: &[u8; 2]| u8::try_from(digit(*high) << 4 | digit(*low)).unwrap_or(0);
-    Ok(ServerIdBytes(pairs.iter().map(byte).collect()))
+    Ok(pairs.iter().map(byte).collect())
 }
 
-/// A server ID: an IPv4 address, `0x` and digits, or base64. The 8 bytes that AWS gives end with `=` in base64, so `0x`
-/// at their beginning is no prefix.
-fn server_id_kind() -> ValueKind<ServerIdBytes> {
+/// A server ID: an IPv4 address, `0x` and digits, or base64; behind it `rotation`. The 8 bytes that AWS gives end with
+/// `=` in base64, so `0x` at their beginning is no prefix.
+pub(crate) fn server_id_kind() -> ValueKind<ServerIdValue> {
     let parse = |written: String| {
+        let (written, parameter) = written.split_once(' ').unwrap_or((&written, "rotation=0"));
+        let rotation = match parameter.trim().strip_prefix("rotation=").map(str::as_bytes) {
+            Some([digit @ b'0'..=b'6']) => digit - b'0',
+            Some(_) => return Err("the rotation is not one number from 0 to 6".into()),
+            None => return Err("has an unknown parameter".into()),
+        };
         let digits = written.strip_prefix("0x").or_else(|| written.strip_prefix("0X"));
-        let id = if let Ok(address) = written.parse::<Ipv4Addr>() {
-            ServerIdBytes(address.octets().to_vec())
+        let bytes = if let Ok(address) = written.parse::<Ipv4Addr>() {
+            address.octets().to_vec()
         } else if written.parse::<Ipv6Addr>().is_ok() {
             return Err(ValueError::from("is an IPv6 address, whose 16 bytes exceed the limit")
                 .expecting("an IPv4 address; or 0x and some of its bytes that no other server has"));
         } else if let Some(digits) = digits.filter(|digits| !digits.contains('=')) {
             parse_digits(digits)?
         } else {
-            ServerIdBytes(STANDARD.decode(&written).map_err(|_| "neither an IPv4 address nor base64")?)
+            STANDARD.decode(written).map_err(|_| "neither an IPv4 address nor base64")?
         };
-        match id.0.len() {
-            1..=MAX_SERVER_ID => Ok(id),
+        match bytes.len() {
+            1..=MAX_SERVER_ID => Ok(ServerIdValue { bytes, rotation }),
             len => Err(format!("has {len} bytes").into()),
         }
     };
-    text_kind("1 to 12 bytes, such as \"192.0.2.1\", \"${POD_IP}\", \"0x2a01\" or \"KgE=\"", parse, ToString::to_string)
-        .with_pattern(
-            "[0-9.]+|0[xX]([0-9A-Fa-f]{2}){1,12}|([0-9A-Za-z+/]{4}){0,4}([0-9A-Za-z+/]{2}==|[0-9A-Za-z+/]{3}=)?",
-        )
+    let expected = "1 to 12 bytes, such as \"192.0.2.1\", \"${POD_IP}\", \"0x2a01\" or \"KgE=\", alone or as in \"0x2a01 rotation=1\"";
+    text_kind(expected, parse, ToString::to_string).with_pattern(
+        "([0-9.]+|0[xX]([0-9A-Fa-f]{2}){1,12}|([0-9A-Za-z+/]{4}){0,4}([0-9A-Za-z+/]{2}==|[0-9A-Za-z+/]{3}=)?)( +rotation=[0-6] *)?",
+    )
 }
 
 #[cfg(test)]
@@ -258,7 +242,7 @@ mod tests {
         let table = [
             ("id = \"${POD_IP}\"", "0x0a010203", "16 bytes: rotation 0, server ID 4, nonce 11, no key"),
             ("id = \"AQIDBAUGBwg=\"", "0x0102030405060708", "16 bytes: rotation 0, server ID 8, nonce 7, no key"),
-            ("id = \"0x2a01\"\nrotation = 6", "0x2a01", "16 bytes: rotation 6, server ID 2, nonce 13, no key"),
+            ("id = \"0x2a01 rotation=6\"", "0x2a01", "16 bytes: rotation 6, server ID 2, nonce 13, no key"),
             (
                 "id = \"0x0102030405060708090A0b0c\"",
                 "0x0102030405060708090a0b0c",
@@ -283,7 +267,7 @@ mod tests {
     fn an_invalid_server_id_is_rejected_with_the_expected_form() {
         let long = "00".repeat(13);
         let table = [
-            ("rotation = 1", "id: missing; expected 1 to 12 bytes"),
+            ("key_file = \"k\"", "id: missing; expected 1 to 12 bytes"),
             ("id = \"AQ\"", "id = \"AQ\": neither an IPv4 address nor base64; expected 1 to 12 bytes"),
             ("id = \"\"", "has 0 bytes; expected 1 to 12 bytes"),
             ("id = \"0x\"", "has 0 bytes; expected 1 to 12 bytes"),
@@ -296,7 +280,19 @@ mod tests {
                 "is an IPv6 address, whose 16 bytes exceed the limit; expected an IPv4 address; or 0x",
             ),
             ("hex = \"01\"\nid = \"0x01\"", "hex = \"01\": is no longer a key; its value is now listen.server_id.id"),
-            ("id = \"0x01\"\nrotation = 7", "rotation = 7: too large; expected a number from 0 to 6"),
+            (
+                "id = \"0x01\"\nrotation = 1",
+                "rotation = 1: is no longer a key; its value is now in listen.server_id.id, as \"0x2a01 rotation=1\"",
+            ),
+            (
+                "id = \"0x01 rotation=7\"",
+                "id = \"0x01 rotation=7\": the rotation is not one number from 0 to 6; expected 1 to 12 bytes",
+            ),
+            ("id = \"0x01 rotation=\"", "the rotation is not one number from 0 to 6; expected 1 to 12 bytes"),
+            ("id = \"0x01 rotation=+1\"", "the rotation is not one number from 0 to 6"),
+            ("id = \"0x01 rotation=1 rotation=1\"", "the rotation is not one number from 0 to 6"),
+            ("id = \"0x01 turn=1\"", "has an unknown parameter; expected 1 to 12 bytes, such as"),
+            ("id = \"0x01 1\"", "\"KgE=\", alone or as in \"0x2a01 rotation=1\""),
             (
                 "id = \"${AWS_LBC_QUIC_SERVER_ID}\"",
                 "environment variable AWS_LBC_QUIC_SERVER_ID is not set; the AWS Load Balancer Controller injects it into pods with the annotation service.beta.kubernetes.io/aws-load-balancer-quic-enabled-containers",
@@ -330,7 +326,7 @@ mod tests {
         };
         let table = [
             ("id = \"0x0103\"", "listen.server_id.id: 0x0102 → 0x0103", true),
-            ("id = \"0x0102\"\nrotation = 1", "listen.server_id.rotation: 0 → 1", true),
+            ("id = \"0x0102 rotation=1\"", "listen.server_id.id: 0x0102 → 0x0102 rotation=1", true),
             ("id = \"AQM=\"", "listen.server_id.id: 0x0102 → 0x0103", true),
             (
                 "id = \"0x01\"",

@@ -99,8 +99,8 @@ preStop (whether SIGTERM comes too late: it reaches a sidecar after the applicat
 {{- $log := $config.log | default dict -}}
 {{- $listen := omit ($config.listen | default dict) "proxy_protocol_from" -}}
 {{- /* Of a server ID a reload follows all but the lengths; the ID is a variable that each pod has another value of. */ -}}
-{{- $serverId := omit ($listen.server_id | default dict) "rotation" -}}
-{{- $listen = merge (dict "server_id" $serverId) (omit $listen "server_id") -}}
+{{- $serverId := $listen.server_id | default dict | mustToJson -}}
+{{- $listen = merge (dict "server_id" (regexReplaceAll " +rotation=[0-6]" $serverId "")) (omit $listen "server_id") -}}
 {{- $admin := omit ($config.admin | default dict) "ready_needs_origin" -}}
 {{- $kept := dict "listen" $listen "litequic" $config.litequic "admin" $admin "format" $log.format -}}
 {{- list $kept .values.secret .values.listenAddress .values.ports .values.redirect .advertisedPort | mustToJson | sha256sum -}}

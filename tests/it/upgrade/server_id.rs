@@ -10,7 +10,7 @@ async fn connections_survive_an_upgrade_that_changes_the_server_id() {
     let service = Service::new().await;
     std::fs::write(service.directory.path().join("key"), "30313233343536373839616263646566").unwrap();
     for key in ["", ", key_file = \"key\""] {
-        let table = |id: &str, rotation: u8| format!("server_id = {{ id = \"0x{id}\", rotation = {rotation}{key} }}\n");
+        let table = |id: &str, rotation: u8| format!("server_id = {{ id = \"0x{id} rotation={rotation}\"{key} }}\n");
         let (before, after) = (table("0102", 0), table("0103", 1));
         service.edit("[listen]\n", &format!("[listen]\n{before}"));
         let old = service.start().await;

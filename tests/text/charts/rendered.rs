@@ -637,7 +637,7 @@ fn the_pod_has_its_address_and_no_injected_variable_in_env() {
         assert_eq!(server_id(&rendered).hex_digits(), "0x0a010203");
         let field = "- {name: POD_IP, valueFrom: {fieldRef: {fieldPath: status.podIP}}}";
         assert!(manifest(&rendered, "Deployment", name).unwrap().contains(field), "{rendered}");
-        let rotated = render(&format!("{address},config.listen.server_id.rotation=1"));
+        let rotated = render(&address.replace("{POD_IP}", "{POD_IP} rotation=1"));
         assert_eq!(restart(&rendered), restart(&rotated), "a reload follows the rotation");
     }
     // Nothing is injected into the Job of `check`.

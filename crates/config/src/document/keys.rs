@@ -5,7 +5,7 @@
 mod pattern_tests;
 
 use crate::access_log::{self, AccessLog};
-use crate::acme::{self, Acme, Eab};
+use crate::acme::{self, Acme};
 use crate::admin::{self, Admin};
 use crate::certificates::{self, CertificateFiles, ClientCertificates};
 use crate::config::Config;
@@ -32,7 +32,6 @@ const KEY_TABLES: &[(&str, &[ConfigKey])] = &[
     ("listen.server_id", ServerId::KEYS),
     ("certificates[]", CertificateFiles::KEYS),
     ("acme[]", Acme::KEYS),
-    ("acme[].eab", Eab::KEYS),
     ("client_certificates", ClientCertificates::KEYS),
     ("origin", OriginConfig::KEYS),
     ("routes[]", RouteConfig::KEYS),

@@ -3,7 +3,6 @@
 /// Examples by the paths of tables; `origin` stands for every origin.
 const TABLE_EXAMPLES: &[(&str, &str)] = &[
     ("access_log", r#"{ path = "stderr" }"#),
-    ("acme[].eab", r#"{ kid = "KEY-ID", key_file = "eab.key" }"#),
     ("admin", r#"{ listen = "127.0.0.1:9443" }"#),
     ("client_certificates", r#"{ ca = "clients.pem", verify = "required" }"#),
     ("error_pages", r#"{ "404" = "404.html" }"#),

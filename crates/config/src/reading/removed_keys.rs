@@ -17,6 +17,7 @@ const REMOVED_KEYS: &[(&str, &str, &str)] = &[
     ("listen.server_id", "hex", "listen.server_id.id, with 0x in front"),
     ("listen.server_id", "lifetime", "always one day"),
     ("listen.server_id", "nonce_bytes", "what is left of 16 bytes, at least 7, or 8 with key_file"),
+    ("listen.server_id", "rotation", "in listen.server_id.id, as \"0x2a01 rotation=1\""),
     ("origin", "check_idle", "always \"unrepeatable\""),
     ("origin", "dns_interval", "30 s, or laboratory.dns_interval in experiments"),
     ("origin", "max_age", "always one hour; origin.max_requests closes connections sooner"),

@@ -17,7 +17,7 @@
 //! field's. Further properties are methods of [`ConfigKey`]. Rules over several keys are functions that run after
 //! [`KeyTable::read_table`].
 
-use super::{changes::Changes, rule_readers::join_or, section::ConfigSection, value_kinds::ValueKind};
+use super::{changes::Changes, rule_readers, section::ConfigSection, value_kinds::ValueKind};
 use serde_json::Value as Json;
 use std::{ops::RangeInclusive, path::PathBuf};
 
@@ -151,7 +151,7 @@ pub(crate) fn list_key<T>(kind: ValueKind<T>, count: RangeInclusive<usize>) -> i
 }
 
 fn format_list<T>(kind: &ValueKind<T>, values: &[T]) -> String {
-    join_or(values.iter().map(|value| kind.format_value(value)), "none")
+    rule_readers::join_or(values.iter().map(|value| kind.format_value(value)), "none")
 }
 
 /// Reads an optional array, or a single value, as [`list_key`] does; changes show `none` for a missing one.
@@ -245,6 +245,34 @@ impl<T: KeyTable> KeyReader<T> for TableReader {
 
     fn compare_value(&self, changes: &mut Changes, key: &str, old: &T, new: &T) {
         old.compare_keys(new, key, changes);
+    }
+}
+
+/// Reads an optional table by `read`; `show` formats it. A change is listed by key if `by_key` returns true for the two
+/// tables, and as a whole if not.
+pub(crate) struct OptionalTableReader<T> {
+    pub(crate) read: fn(&mut ConfigSection<'_>) -> T,
+    pub(crate) show: fn(&T) -> String,
+    pub(crate) by_key: fn(&T, &T) -> bool,
+}
+
+impl<T: KeyTable> KeyReader<Option<T>> for OptionalTableReader<T> {
+    fn read_key_value(self, section: &mut ConfigSection<'_>, key: &str, _: Option<T>, about: &str) -> Option<T> {
+        rule_readers::read_optional_table(section, key, about, self.read)
+    }
+
+    fn format_value(&self, table: &Option<T>) -> String {
+        table.as_ref().map_or_else(|| "none".into(), self.show)
+    }
+
+    fn compare_value(&self, changes: &mut Changes, key: &str, old: &Option<T>, new: &Option<T>)
+    where
+        Option<T>: PartialEq,
+    {
+        match (old, new) {
+            (Some(old), Some(new)) if (self.by_key)(old, new) => old.compare_keys(new, key, changes),
+            (old, new) => changes.compare_shown(key, old, new, |table| self.format_value(table)),
+        }
     }
 }
 

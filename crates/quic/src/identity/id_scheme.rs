@@ -174,9 +174,9 @@ impl RoutableIds {
             Some(key) => Some(Arc::new(IdCipher::new(key)?)),
             None => None,
         };
-        let ServerId { rotation, lifetime, .. } = *server_id;
-        let current = IdConfiguration { server_id: server_id.id_bytes().to_vec(), rotation, cipher };
-        Ok(Self { current, key, lifetime, former })
+        let (server_id, rotation, lifetime) =
+            (server_id.id_bytes().to_vec(), server_id.id.rotation, server_id.lifetime);
+        Ok(Self { current: IdConfiguration { server_id, rotation, cipher }, key, lifetime, former })
     }
 }
 

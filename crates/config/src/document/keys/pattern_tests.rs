@@ -2,6 +2,7 @@
 //! parser rejects except for what a pattern cannot express, such as ranges.
 
 use crate::access_log::log_target_kind;
+use crate::acme::eab_kind;
 use crate::match_conditions::pattern_kind;
 use crate::origin::{grpc_service_kind, origin_server_kind, request_target_kind, status_range_kind};
 use crate::rate_limit::rate_limit_kind;
@@ -12,6 +13,7 @@ use crate::reading::name_kinds::{
 use crate::reading::rule_readers::{error_page_kind, field_value_kind};
 use crate::reading::value_kinds::{RawValue, ValueKind, duration_kind, or_none, size_kind};
 use crate::redirect::redirect_kind;
+use crate::server_id::server_id_kind;
 use proptest::{
     strategy::{Strategy, ValueTree},
     string::string_regex,
@@ -104,6 +106,8 @@ fn all_text_kinds() -> Vec<TextKind> {
             &["too small", "too large", "unknown unit", "has no unit", "not a duration"],
         ),
         text_kind_of("page", error_page_kind(), &[]),
+        text_kind_of("eab", eab_kind(), &[]),
+        text_kind_of("server ID", server_id_kind(), &["has ", "neither an IPv4 address nor base64"]),
         text_kind_of("access target", log_target_kind(), &[]),
     ]
 }
@@ -198,6 +202,16 @@ const SAMPLE_TEXTS: &[&str] = &[
     "10/s",
     "10/1m burst=20 by=route",
     "10r/s",
+    "KEY-ID /etc/eab.key",
+    "KEY-ID  my keys/eab.key ",
+    "KEY-ID ",
+    "192.0.2.1 rotation=0",
+    "0x2a01  rotation=6 ",
+    "KgE= rotation=7",
+    "KgE= rotation=",
+    "0x2a01 rotation=1 rotation=2",
+    "0x2a01 ",
+    "0x2a",
     "10.0.0.0/8",
     "fd00::/8",
     "::/0",

@@ -12,12 +12,12 @@ const BYTES_BEFORE_SESSION_ID: usize = 2 + 32;
 /// Reads ClientHello messages, and checks each at its end. Results are only valid if rustls accepts the message.
 #[derive(Debug, Default)]
 pub(super) struct ClientHelloRules {
-    /// Bytes of a message that is incomplete. rustls rejects messages of more than 64 KiB.
-    message: Vec<u8>,
+    /// CRYPTO data that is not checked: at most a message, of 64 KiB if rustls accepts it, and the rest of its frame.
+    pub(super) message: Vec<u8>,
 }
 
 impl ClientHelloRules {
-    /// Checks further bytes of a ClientHello, also of the one after a HelloRetryRequest.
+    /// Checks `message` and further bytes of a ClientHello, also of the one after a HelloRetryRequest.
     ///
     /// # Errors
     ///

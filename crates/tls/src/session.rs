@@ -55,8 +55,6 @@ struct PendingHello {
     local: IpAddr,
     /// litequic's transport parameters, encoded.
     parameters: Vec<u8>,
-    /// CRYPTO data so far: at most a ClientHello and the rest of its last frame.
-    data: Vec<u8>,
 }
 
 /// Encryption level (RFC 9001 §2.1) at which the server writes. It reads at the same level, but never above
@@ -74,7 +72,7 @@ impl QuicTlsSession {
     pub(super) fn new(tls: ServerTls, local: IpAddr, parameters: Vec<u8>) -> Self {
         let mut this = Self::new_failed(&tls);
         if tls.needs_server_name() {
-            this.pending_hello = Some(Box::new(PendingHello { tls, local, parameters, data: Vec::new() }));
+            this.pending_hello = Some(Box::new(PendingHello { tls, local, parameters }));
         } else {
             this.open_tls_connection(&tls, local, parameters);
         }
@@ -105,8 +103,8 @@ impl QuicTlsSession {
         let Some(waiting) = &mut self.pending_hello else { return Ok(Poll::Ready(())) };
         self.request = loop {
             let Some(data) = context.receive_initial(None) else { return Ok(Poll::Pending) };
-            waiting.data.extend_from_slice(&data);
-            match hello::read_hello_name(&waiting.data) {
+            self.rules.message.extend_from_slice(&data);
+            match hello::read_hello_name(&self.rules.message) {
                 HelloName::Unfinished => {}
                 HelloName::Named(name) => break waiting.tls.request_for_client(name.as_deref()),
                 // The session will report the error. If it finds none, a certificate is required.
@@ -114,11 +112,11 @@ impl QuicTlsSession {
             }
         };
         let Some(waiting) = self.pending_hello.take() else { return Ok(Poll::Ready(())) };
-        let PendingHello { tls, local, parameters, data } = *waiting;
+        let PendingHello { tls, local, parameters } = *waiting;
         self.open_tls_connection(&tls, local, parameters);
         if let Some(connection) = &mut self.connection {
-            connection.read_hs(&data).map_err(|error| handshake_alert(connection, &error))?;
-            self.rules.check_bytes(&data)?;
+            connection.read_hs(&self.rules.message).map_err(|error| handshake_alert(connection, &error))?;
+            self.rules.check_bytes(&[])?;
         }
         Ok(Poll::Ready(()))
     }

@@ -8,8 +8,9 @@ use bytes::{Buf, BufMut, BytesMut};
 use rustls::{AlertDescription, ClientConfig, HandshakeKind, client::Resumption, pki_types::ServerName};
 use socket2::SockRef;
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     io::{self, IoSlice, Read as _},
+    mem,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
@@ -31,6 +32,11 @@ const SMALL_READ: usize = 64 * 1024;
 const ALPN_HTTP2: &[u8] = b"h2";
 /// Sessions that are remembered for each server (RFC 8446 §4.6.1): rustls keeps as many of a name.
 const SESSIONS_PER_SERVER: usize = 8;
+
+thread_local! {
+    /// Memory for ciphertext, which a connection has for one read: it stays in the processor's cache.
+    static AHEAD: Cell<BytesMut> = Cell::default();
+}
 
 /// TLS to the servers of one origin, with the present content of its files. Two values are equal if their files are.
 #[derive(Clone)]
@@ -280,11 +286,20 @@ impl OriginTlsStream {
     pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         // With the complete record that a read ends within, the reader's buffer gets full: the reader then takes a
         // larger one.
-        self.tls.get_mut().0.read_size = buf.remaining().saturating_add(MAX_RECORD);
+        let socket = self.tls.get_mut().0;
+        socket.read_size = buf.remaining().saturating_add(MAX_RECORD);
+        let mut held = mem::replace(&mut socket.ahead, AHEAD.take());
+        socket.ahead.extend_from_slice(&held);
         let read = Pin::new(&mut *self.tls).poll_read(cx, buf);
         // An idle connection has no memory for ciphertext, and one whose client stopped that of a record.
         let ahead = &mut self.tls.get_mut().0.ahead;
-        *ahead = BytesMut::from(&**ahead);
+        if ahead.is_empty() {
+            held = BytesMut::new();
+        }
+        held.clear();
+        held.extend_from_slice(ahead);
+        ahead.clear();
+        AHEAD.set(mem::replace(ahead, held));
         read.map_err(|error| classify_tls_error(error, self.refusal))
     }
 
@@ -330,7 +345,9 @@ impl AsyncRead for ReadAheadSocket {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let Self { stream, ahead, read_size, position, metrics } = &mut *self;
         if ahead.is_empty() {
-            ahead.reserve(*read_size);
+            if !ahead.try_reclaim(*read_size) {
+                *ahead = BytesMut::with_capacity(*read_size);
+            }
             let read = ready!(poll_read_buf(Pin::new(stream), cx, &mut (&mut *ahead).limit(*read_size)))?;
             *read_size = read_size.saturating_sub(read).max(MAX_RECORD);
             position.advance(ahead);

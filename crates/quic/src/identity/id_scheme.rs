@@ -128,17 +128,23 @@ impl IdScheme {
         self.current.load().as_ref().map(|routed| routed.lifetime)
     }
 
-    /// Makes an ID up to the mask. `counter` is unique among the IDs of `issuer`.
+    /// Makes an ID up to the mask, with room for that. `counter` is unique among the IDs of `issuer`.
     pub(super) fn begin_id(&self, issuer: [u8; ISSUER_LEN], counter: &[u8]) -> Vec<u8> {
         let routed = self.current.load();
         let Some(routed) = routed.as_ref() else { return Vec::new() };
         let (_, length) = self.layout.first_byte();
         let IdConfiguration { server_id, rotation, cipher } = &routed.current;
-        let first = [rotation << ROTATION_SHIFT | length];
-        let (mut id, encrypted, cipher) = match cipher {
-            Some(cipher) => ([&first, &**server_id, &issuer, counter].concat(), 1, &**cipher),
-            None => ([&first, &**server_id, counter].concat(), 1 + server_id.len(), &self.counters),
+        let mut id = Vec::with_capacity(self.layout.id_len());
+        id.push(rotation << ROTATION_SHIFT | length);
+        id.extend(server_id);
+        let (encrypted, cipher) = match cipher {
+            Some(cipher) => {
+                id.extend(issuer);
+                (1, &**cipher)
+            }
+            None => (id.len(), &self.counters),
         };
+        id.extend(counter);
         cipher.encrypt(id.get_mut(encrypted..).unwrap_or_default());
         id
     }

@@ -1,5 +1,6 @@
 //! Verifies passwords on threads of its own, for all workers: a hash takes some 60 ms on purpose. At most
-//! [`MAX_THREADS`] run at a time; their queues are fair by source and bounded.
+//! [`MAX_THREADS`] run at a time; their queues are fair by source and bounded. Requests with the same password take
+//! turns before the queue: after a right one the others find it remembered.
 
 use super::credentials::Credentials;
 use super::password_cache::{PasswordCache, PasswordTag, TagKey};
@@ -10,8 +11,9 @@ use litequic_config::{RateLimit, RateLimitBy};
 use litequic_resources::fairness::{ClientSource, FairPool, PoolSlot, QueueOutcome, QueuePlace};
 use parking_lot::Mutex;
 use std::{
+    collections::HashMap,
     net::IpAddr,
-    sync::{Arc, OnceLock},
+    sync::{Arc, OnceLock, Weak},
     thread,
     time::{Duration, Instant},
 };
@@ -24,7 +26,7 @@ const MAX_THREADS: u32 = 2;
 const MAX_NEWCOMERS: u32 = 256;
 /// Longest queue of other requests: two seconds' worth.
 const MAX_OTHERS: u32 = 64;
-/// Longest wait of a request: both queues.
+/// Longest wait of a request: its turn, and both queues.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Wrong passwords of a source (an IPv4 address or a /64): ten at once, and then one every 6 seconds.
@@ -59,9 +61,14 @@ struct CheckerState {
     queue: Mutex<VerificationQueue>,
     key: TagKey,
     remembered: Mutex<PasswordCache>,
+    turns: Mutex<HashMap<PasswordTag, Weak<PasswordTurn>>>,
     by_source: RateLimiter,
     by_name: RateLimiter,
 }
+
+/// Held by one of the requests with the same tag while it waits for its result. Wrong passwords are verified one by one,
+/// so that each counts.
+type PasswordTurn = tokio::sync::Mutex<()>;
 
 struct VerificationQueue {
     /// Queue of newcomers, whose widest networks (/24, /48) had no wrong password lately: they are first. So guesses
@@ -111,21 +118,28 @@ impl PasswordChecker {
         // Without users no name needs protection.
         let Some((hash, is_known)) = users.find_hash(&credentials.name) else { return PasswordCheck::Wrong };
         let tag = shared.key.compute_tag(&credentials, hash);
-        let now = Instant::now();
-        if is_known && shared.remembered.lock().contains_tag(&tag, now) {
+        let is_remembered = |now| is_known && shared.remembered.lock().contains_tag(&tag, now);
+        if is_remembered(Instant::now()) {
             return PasswordCheck::Remembered;
         }
-        if let Some(wait) = shared.failure_wait(client, &credentials.name, now) {
-            return PasswordCheck::Limited(wait);
-        }
-        let (answer, answered) = oneshot::channel();
-        let is_newcomer = !shared.network_has_failed(&source, client, now);
-        let job = VerificationJob { users: Arc::clone(users), credentials, source, client, is_newcomer, answer };
-        let Ok(queued) = shared.submit_job(job, now) else { return PasswordCheck::Busy };
-        let checked = timeout(QUEUE_TIMEOUT, answered).await;
-        drop(queued);
-        // A full queue drops the sender of a job that lost its place.
-        checked.ok().and_then(Result::ok).unwrap_or(PasswordCheck::Busy)
+        let checked = timeout(QUEUE_TIMEOUT, async {
+            let turn = shared.shared_turn(tag);
+            let _turn = turn.lock().await;
+            let now = Instant::now();
+            if is_remembered(now) {
+                return PasswordCheck::Remembered;
+            }
+            if let Some(wait) = shared.failure_wait(client, &credentials.name, now) {
+                return PasswordCheck::Limited(wait);
+            }
+            let (answer, answered) = oneshot::channel();
+            let is_newcomer = !shared.network_has_failed(&source, client, now);
+            let job = VerificationJob { users: Arc::clone(users), credentials, source, client, is_newcomer, answer };
+            let Ok(_queued) = shared.submit_job(job, now) else { return PasswordCheck::Busy };
+            // A full queue drops the sender of a job that lost its place.
+            answered.await.unwrap_or(PasswordCheck::Busy)
+        });
+        checked.await.unwrap_or(PasswordCheck::Busy)
     }
 }
 
@@ -138,9 +152,20 @@ impl CheckerState {
             }),
             key: TagKey::new_random(),
             remembered: Mutex::default(),
+            turns: Mutex::default(),
             by_source: RateLimiter::new(SOURCE_LIMIT, now),
             by_name: RateLimiter::new(NAME_LIMIT, now),
         }
+    }
+
+    /// The turn of the requests with `tag`.
+    fn shared_turn(&self, tag: PasswordTag) -> Arc<PasswordTurn> {
+        let mut turns = self.turns.lock();
+        // As many are left as passwords wait in the queues.
+        turns.retain(|_, turn| turn.strong_count() > 0);
+        let turn = turns.get(&tag).and_then(Weak::upgrade).unwrap_or_default();
+        turns.insert(tag, Arc::downgrade(&turn));
+        turn
     }
 
     /// Time that `client` has to wait before another password for `name` is verified.
@@ -257,6 +282,7 @@ mod tests {
     use super::*;
     use futures_util::{FutureExt, future::join_all};
     use std::pin::pin;
+    use tokio::task::unconstrained;
 
     fn users(cost: u32) -> Arc<Users> {
         let line = |name: &str| format!("{name}:{}\n", bcrypt::hash(format!("{name}'s"), cost).unwrap());
@@ -341,7 +367,7 @@ mod tests {
             let (passwords, users) = (&passwords, &users);
             async move { passwords.check_password(users, credentials(&format!("n{n}"), "x"), source, address).await }
         });
-        let mut flood = pin!(join_all(flood));
+        let mut flood = pin!(unconstrained(join_all(flood)));
         assert!(flood.as_mut().now_or_never().is_none());
         let waiting = || {
             let queue = passwords.0.get().unwrap().queue.lock();
@@ -357,6 +383,30 @@ mod tests {
         assert!(left > 0, "served in its turn, and not behind the whole queue: {left}");
         let busy = flood.iter().filter(|checked| **checked == PasswordCheck::Busy).count();
         assert!(busy > MAX_NEWCOMERS as usize / 2 && flood.contains(&PasswordCheck::Wrong), "{busy}");
+    }
+
+    /// More requests than the queue of a network with a wrong password has places.
+    #[tokio::test]
+    async fn requests_with_the_same_right_password_share_one_verification() {
+        let (passwords, users) = (PasswordChecker::default(), users(8));
+        assert_eq!(check(&passwords, &users, "bob", "typo", 1).await, PasswordCheck::Wrong);
+        let mut all = join_all((0..100).map(|_| check(&passwords, &users, "alice", "alice's", 1))).await;
+        assert_eq!(all.remove(0), PasswordCheck::Right);
+        assert_eq!(all, [PasswordCheck::Remembered; 99]);
+        assert_eq!(passwords.0.get().unwrap().turns.lock().values().filter_map(Weak::upgrade).count(), 0);
+    }
+
+    #[tokio::test]
+    async fn each_request_with_the_same_wrong_password_counts() {
+        for name in ["alice", "mallory"] {
+            let (passwords, users) = (PasswordChecker::default(), users(4));
+            let all = join_all((0..100).map(|_| check(&passwords, &users, name, "guess", 1))).await;
+            let wrong = all.iter().filter(|checked| **checked == PasswordCheck::Wrong).count();
+            assert_eq!(wrong, SOURCE_LIMIT.burst as usize, "{name}");
+            let limited = all.iter().filter(|checked| matches!(checked, PasswordCheck::Limited(_))).count();
+            assert_eq!(limited, 100 - wrong, "{name}");
+            assert_eq!(check(&passwords, &users, "alice", "alice's", 2).await, PasswordCheck::Right);
+        }
     }
 
     /// Client of the request `n` of a flood from `networks` networks.

@@ -1,5 +1,6 @@
 //! A new process takes over, and no client notices: each test runs real ones.
 
+mod balancers;
 mod cookies;
 mod failures;
 mod program;

@@ -2,7 +2,7 @@
 
 use super::{configured, started};
 use crate::support::{
-    balancer::Balancer,
+    balancer::{Balancer, proxy_header as header},
     client::Quic,
     needs::{program, skip_everywhere},
     ports::free_udp_port,
@@ -18,13 +18,6 @@ const FIRST: &str = "listen.proxy_protocol_from = [\"127.0.0.1\"]\nlisten.proxy_
 /// The clients' address.
 const CLIENT: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 9);
 const OTHER_CLIENT: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 10);
-
-/// A header of version 2 for a datagram of `client`, with a CRC32C as nginx adds one.
-fn header(client: SocketAddr) -> Vec<u8> {
-    let SocketAddr::V4(client) = client else { panic!("clients are at IPv4 addresses") };
-    let addresses = [&client.ip().octets()[..], &[198, 51, 100, 1], &client.port().to_be_bytes(), &[1, 187]].concat();
-    [b"\r\n\r\n\0\r\nQUIT\n\x21\x12\0\x13", &addresses[..], &[3, 0, 4, 1, 2, 3, 4]].concat()
-}
 
 async fn through(balancer: &Balancer, local: Ipv4Addr, litequic: &Litequic) -> Client {
     let quic = Quic::from(local, balancer.address, &litequic.cert_pem).await.unwrap();

@@ -73,6 +73,13 @@ fn decrypt(key: &[u8; 16], text: &mut [u8]) {
     }
 }
 
+/// A header of the PROXY protocol, version 2, for a datagram of `client`, with a CRC32C as nginx adds one.
+pub(crate) fn proxy_header(client: SocketAddr) -> Vec<u8> {
+    let SocketAddr::V4(client) = client else { panic!("clients are at IPv4 addresses") };
+    let addresses = [&client.ip().octets()[..], &[198, 51, 100, 1], &client.port().to_be_bytes(), &[1, 187]].concat();
+    [b"\r\n\r\n\0\r\nQUIT\n\x21\x12\0\x13", &addresses[..], &[3, 0, 4, 1, 2, 3, 4]].concat()
+}
+
 /// A balancer that runs until it is dropped.
 pub(crate) struct Balancer {
     pub(crate) address: SocketAddr,

@@ -66,8 +66,8 @@ struct CheckerState {
     by_name: RateLimiter,
 }
 
-/// Held by one of the requests with the same tag while it waits for its result. Wrong passwords are verified one by one,
-/// so that each counts.
+/// Held by one of the requests with the same tag until its result. Wrong passwords are verified one by one, so that
+/// each counts.
 type PasswordTurn = tokio::sync::Mutex<()>;
 
 struct VerificationQueue {

@@ -180,3 +180,42 @@ fn late_packets_do_not_hide_an_overflow_of_the_queue() {
     assert!(delivered > 31_250 * 97 / 100, "{delivered} packets in a second of 31,250");
     assert!(lost * 100 < sent * 4, "{lost} of {sent} packets were declared lost, where 3 % are late");
 }
+
+/// What the bottleneck delivers in two seconds of `flows` downloads that share it and its queue, in packets, once they
+/// have begun.
+fn delivered_of(flows: usize, late_part: u64) -> u64 {
+    let mut models: Vec<_> = (0..flows).map(|_| Model { queue: 625, ..Model::new() }).collect();
+    let (mut free, mut sent) = (models[0].path.now, 0);
+    let mut run = |milliseconds: u64| {
+        let before: u64 = models.iter().map(|model| model.delivered).sum();
+        for step in 0..usize::try_from(milliseconds * 10).unwrap() {
+            for flow in 0..flows {
+                // None is always the first.
+                let model = &mut models[(flow + step) % flows];
+                model.free = free;
+                while model.path.may_send() {
+                    sent += 1;
+                    model.send(|_| if sent % 100 < late_part { Fate::Held } else { Fate::InOrder });
+                }
+                free = model.free;
+            }
+            for model in &mut models {
+                model.path.now += STEP;
+                model.acknowledge();
+            }
+        }
+        models.iter().map(|model| model.delivered).sum::<u64>() - before
+    };
+    run(1_000);
+    run(2_000)
+}
+
+#[test]
+fn downloads_that_share_a_path_that_reorders_fill_it() {
+    for flows in [1, 5, 20] {
+        for late_part in [0, 3] {
+            let delivered = delivered_of(flows, late_part);
+            assert!(delivered >= 62_000, "{delivered} of 62,500, {flows} downloads, {late_part} % late");
+        }
+    }
+}

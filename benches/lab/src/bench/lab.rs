@@ -364,7 +364,7 @@ impl Lab {
         match generator {
             Generator::Viewers(viewers) if viewers.video => self.clients.get(&Client::Chromium),
             Generator::Own { .. } | Generator::Viewers(_) => None,
-            Generator::H2load | Generator::Counting | Generator::Mix(_) => Some(&self.h2load),
+            Generator::H2load | Generator::Counting | Generator::Mix(..) => Some(&self.h2load),
             Generator::Client(client) => self.clients.get(client),
         }
     }

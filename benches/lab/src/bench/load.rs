@@ -44,8 +44,9 @@ pub(crate) enum Generator {
     H2load,
     /// h2load again; requests without success are counted, where otherwise they void the run.
     Counting,
-    /// h2load over these paths in turn; requests without success are counted.
-    Mix(Vec<String>),
+    /// h2load over these paths in turn; requests without success are counted. With a number each connection requests so
+    /// many a second.
+    Mix(Vec<String>, Option<u32>),
     /// Another client, for one download.
     Client(Client),
     /// Viewers of adaptive video, one a connection, for a number of seconds.
@@ -323,8 +324,9 @@ impl Load {
                 text
             }
             Generator::H2load | Generator::Counting => format!("{what}; h2load"),
-            Generator::Mix(paths) => {
-                format!("GET {} paths in turn, {amount}, {connections} × {streams}; h2load", paths.len())
+            Generator::Mix(paths, rate) => {
+                let rate = rate.map(|rate| format!(", {} a second", rate * self.connections)).unwrap_or_default();
+                format!("GET {} paths in turn, {amount}{rate}, {connections} × {streams}; h2load", paths.len())
             }
             Generator::Client(client) => format!("{what}; {}", client.name()),
             Generator::Viewers(viewers) => {
@@ -346,7 +348,7 @@ impl Load {
                 }
                 Ok(command)
             }
-            Generator::H2load | Generator::Counting | Generator::Mix(_) => {
+            Generator::H2load | Generator::Counting | Generator::Mix(..) => {
                 self.h2load_command(target, other.context("h2load is not installed")?)
             }
             Generator::Client(client) => self.client_command(target, own, *client, other),
@@ -537,11 +539,12 @@ impl Load {
             Kind::Upload => command.extend(["-d".to_owned(), target.upload.display().to_string()]),
             Kind::Handshakes | Kind::Idle => bail!("h2load is used for requests only"),
         }
-        if matches!(self.generator, Generator::Mix(_)) {
+        if let Generator::Mix(_, rate) = &self.generator {
             command.extend(["-H", "accept-encoding: br;q=1, gzip;q=0.8"].map(str::to_owned));
+            command.extend(rate.map(|rate| format!("--rps={rate}")));
         }
         let paths = match &self.generator {
-            Generator::Mix(paths) => paths.as_slice(),
+            Generator::Mix(paths, _) => paths.as_slice(),
             _ => &[target.path.to_owned()],
         };
         command.extend(paths.iter().map(|path| format!("https://{}{path}", target.address)));
@@ -555,7 +558,7 @@ impl Load {
             _ if kind == contender::Kind::Floor => floor_outcome(stdout)?,
             Generator::Own { .. } => own_outcome(stdout)?,
             Generator::H2load => h2load_outcome(self, stdout)?,
-            Generator::Counting | Generator::Mix(_) => return counted_outcome(stdout),
+            Generator::Counting | Generator::Mix(..) => return counted_outcome(stdout),
             Generator::Client(_) => client_outcome(stdout)?,
             Generator::Viewers(_) => viewers_outcome(stdout)?,
         };

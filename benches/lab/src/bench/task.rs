@@ -123,7 +123,7 @@ impl Task {
 
     /// Whether the origin is the one that counts uploads, and waits where it is told to.
     pub(crate) fn is_served_by_sink(&self) -> bool {
-        self.load.kind == load::Kind::Upload || matches!(self.load.generator, Generator::Mix(_))
+        self.load.kind == load::Kind::Upload || matches!(self.load.generator, Generator::Mix(..))
     }
 
     /// How contenders are configured.
@@ -151,7 +151,7 @@ impl Task {
         let speaks = match self.load.generator {
             Generator::Client(client) => contender.kind == Kind::H3 && front == Http::Three || client.speaks_tcp(),
             Generator::Own { .. } => contender.front.is_none(),
-            Generator::H2load | Generator::Counting | Generator::Mix(_) | Generator::Viewers(_) => true,
+            Generator::H2load | Generator::Counting | Generator::Mix(..) | Generator::Viewers(_) => true,
         };
         let speaks = speaks && (front == Http::Three || contender.fronts.iter().any(|name| name == front.name()));
         let is_named = self.names.is_empty() || contender.is_given || self.names.contains(&contender.name);
@@ -174,7 +174,7 @@ impl Task {
                     viewers.player = Player::DashJs(rule.into());
                 }
             }
-            Generator::H2load | Generator::Counting | Generator::Mix(_) | Generator::Client(_) => {}
+            Generator::H2load | Generator::Counting | Generator::Mix(..) | Generator::Client(_) => {}
         }
         task
     }

@@ -4,12 +4,14 @@
 
 use super::{Amount, Experiment, Generator, Kind, Load, Observe, Options, Per, Task, load, task};
 use crate::bench::files::path_of;
+use std::iter;
 
 pub(super) const EXPERIMENT: Experiment = Experiment::new(
     "gateway",
     "What does a mix of responses cost, as the public board HttpArena requests it of gateways (profile Gateway-H3)? 20 paths in \
             turn over 64 connections of 32 streams: 6 static files, as long as their compressed variants; 7 of JSON; 4 of a few bytes; \
-            3 that wait for a database, here 2 ms; then 1, 10 and 100 KB alone. Requests a second, \
+            3 that wait for a database, here 2 ms; then 1, 10 and 100 KB alone; then all of these at two fixed rates, for latencies of a \
+            server that has time. Requests a second, \
             CPU, memory at most, p99; failures are counted, and costs are those of a success. Unlike on the board static files come from the origin as well, and proxy and client have a core each: \
             rates are bounded by the client and the origin, CPU time is what can be compared.",
     tasks,
@@ -33,20 +35,24 @@ fn paths() -> Vec<String> {
     now.chain(ROWS.map(|rows| format!("/d{QUERY}-{}", rows * ITEM))).collect()
 }
 
+/// Requests a second of each connection at some 30 and 70 % of litequic's core, in the order of the mix and [`ALONE`].
+const RATES: [[u32; 2]; 4] = [[70, 160], [110, 260], [90, 200], [20, 45]];
+/// Seconds at a fixed rate.
+const SECONDS: u32 = 5;
 /// Bytes of a response, if all have the same path, and requests.
 const ALONE: [(&str, u64, u64); 3] =
     [("1 KB", 1_000, 100_000), ("10 KB", 10_000, 100_000), ("100 KB", 100_000, 20_000)];
 
 fn tasks(options: &Options) -> Vec<Task> {
     let (connections, streams) = if options.quick { (8, 8) } else { (64, 32) };
-    let cell = |name: &str, paths: Vec<String>, requests: u64, defaults: bool| {
+    let cell = |name: &str, paths: Vec<String>, requests: u64, defaults: bool, rate: Option<u32>| {
         let load = Load {
             kind: load::Kind::Small,
             body: 0,
             connections,
             streams,
             amount: Amount::Requests(options.many(requests, 2_000)),
-            generator: Generator::Mix(paths),
+            generator: Generator::Mix(paths, rate),
             resume: false,
         };
         let mut task = task("gateway", name, Per::Request, false, load);
@@ -56,9 +62,17 @@ fn tasks(options: &Options) -> Vec<Task> {
         task.defaults = defaults;
         task
     };
-    let alone = ALONE.map(|(name, bytes, requests)| cell(name, vec![path_of(bytes)], requests, true));
+    let alone = ALONE.map(|(name, bytes, requests)| cell(name, vec![path_of(bytes)], requests, true, None));
     let mixes = [("limits raised", false), ("defaults", true)];
-    mixes.map(|(name, defaults)| cell(name, paths(), 100_000, defaults)).into_iter().chain(alone).collect()
+    let mixes = mixes.map(|(name, defaults)| cell(name, paths(), 100_000, defaults, None));
+    let all = iter::once(("mix", paths())).chain(ALONE.map(|(name, bytes, _)| (name, vec![path_of(bytes)])));
+    let paced = all.zip(RATES).flat_map(|((name, paths), rates)| {
+        rates.map(|rate| {
+            let name = format!("{name}, {} a second", rate * connections);
+            cell(&name, paths.clone(), (rate * connections * SECONDS).into(), true, Some(rate))
+        })
+    });
+    mixes.into_iter().chain(alone).chain(paced).collect()
 }
 
 #[cfg(test)]

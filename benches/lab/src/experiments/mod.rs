@@ -564,7 +564,7 @@ fn large(options: &Options, requests: u64, generator: Generator) -> Load {
 fn acks(generator: &Generator) -> String {
     match generator {
         Generator::Own { ack_threshold, .. } => format!("ACK {ack_threshold}"),
-        Generator::H2load | Generator::Counting | Generator::Mix(_) => "h2load".to_owned(),
+        Generator::H2load | Generator::Counting | Generator::Mix(..) => "h2load".to_owned(),
         Generator::Client(client) => client.name().to_owned(),
         Generator::Viewers(viewers) => format!("{:?}", viewers.player),
     }

@@ -65,10 +65,10 @@ fn what_failed_is_counted_where_a_load_counts_it() {
 #[test]
 fn a_mix_requests_its_paths_in_turn() {
     let target = target("127.0.0.1:443");
-    let mix = load(Generator::Mix(vec!["/a".to_owned(), "/b".to_owned()]));
+    let mix = load(Generator::Mix(vec!["/a".to_owned(), "/b".to_owned()], Some(50)));
     let command = mix.command(&target, Path::new(""), Some(Path::new("h2load"))).unwrap().join(" ");
     assert!(command.starts_with("h2load --h3 -t1 -c4 -m1 -n4 "), "{command}");
-    assert!(command.ends_with("https://127.0.0.1:443/a https://127.0.0.1:443/b"), "{command}");
+    assert!(command.ends_with(" --rps=50 https://127.0.0.1:443/a https://127.0.0.1:443/b"), "{command}");
     let target = Target { front: Http::Two, ..target };
     let command = load(Generator::Counting).command(&target, Path::new(""), Some(Path::new("h2load"))).unwrap();
     assert!(!command.iter().any(|argument| argument == "--h3" || argument == "--h1"));

@@ -11,12 +11,14 @@ use crate::{
 };
 use futures_util::future;
 
-/// What the load balancer marks, and `listen.proxy_protocol_udp`.
-const MODES: [(&str, fn(Balancer) -> Balancer); 2] =
-    [("every", |balancer| balancer), ("first:3m", Balancer::mark_first)];
+/// What a load balancer marks.
+type Mark = fn(Balancer) -> Balancer;
+
+/// `listen.proxy_protocol_udp`, and what the load balancer marks then.
+const MODES: [(&str, Mark); 2] = [("every", |balancer| balancer), ("first:3m", Balancer::mark_first)];
 
 /// A service at the address of a load balancer.
-async fn balanced(mode: &str, mark: fn(Balancer) -> Balancer) -> (Service, Balancer) {
+async fn balanced(mode: &str, mark: Mark) -> (Service, Balancer) {
     let mut service = Service::new().await;
     let keys = "secret_file = \"secret\"\nproxy_protocol_from = [\"127.0.0.1\"]";
     service.edit("[listen]\n", &format!("[listen]\n{keys}\nproxy_protocol_udp = \"{mode}\"\n"));

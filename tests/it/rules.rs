@@ -36,7 +36,7 @@ fn configured_in(directory: &Path, origin: SocketAddr, text: &str) -> Config {
     config
 }
 
-fn configured(origin: SocketAddr, text: &str) -> Config {
+pub(crate) fn configured(origin: SocketAddr, text: &str) -> Config {
     configured_in(Path::new(""), origin, text)
 }
 

@@ -68,6 +68,10 @@ pub(super) struct ConnectionWrites<R> {
     pub(super) write: Cell<WriteState>,
     /// hyper or h2 has begun to close the connection, which ends by itself.
     pub(super) closing: Cell<bool>,
+    /// Small writes are collected, as h2 is about to make more of them.
+    pub(super) collects: Cell<bool>,
+    /// Collected bytes are to be flushed.
+    pub(super) has_collected: Cell<bool>,
     /// Descriptor of the connection's socket, while it is open.
     pub(super) socket: Cell<Option<RawFd>>,
     /// Largest number of bytes in h2 while responses compete, by the path's rate. For HTTP/2, if responses are sent by
@@ -135,6 +139,8 @@ impl<R: OpenResponse> ConnectionWrites<R> {
         Self {
             write: Cell::default(),
             closing: Cell::default(),
+            collects: Cell::default(),
+            has_collected: Cell::default(),
             socket: Cell::default(),
             queue_limit: Cell::new(u64::MAX),
             state: RefCell::new(ConnectionWritesState {

@@ -8,6 +8,7 @@ use super::{
     tcp_worker::TcpTransportFn,
 };
 use crate::tcp_metrics::TcpMetrics;
+use bytes::{Buf as _, BytesMut};
 use litequic_exchange::{ClientDeadline, MinimumRate, TimeoutCause};
 use litequic_resources::connections::TrafficCounter;
 use socket2::SockRef;
@@ -18,13 +19,16 @@ use std::{
     pin::Pin,
     rc::Rc,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
 };
 use tokio_rustls::server::TlsStream;
+
+/// Largest number of collected bytes: those of a TLS record (RFC 8446 §5.1).
+const MAX_COLLECTED: usize = 16 * 1024;
 
 /// The socket of a client, with or without TLS.
 pub(super) trait ClientSocket {
@@ -99,6 +103,8 @@ impl ClientSocket for TlsStream<TcpStream> {
 pub(super) struct WriteTimeout<S, R: OpenResponse> {
     stream: S,
     first_records: FirstRecords,
+    /// Small writes that are passed on together, in one record and one system call.
+    collected: BytesMut,
     /// If responses are sent by their priorities: the limit of queued bytes, and the source of reports about the path.
     queue_limit: Option<(QueueLimit, TcpTransportFn)>,
     deadline: ClientDeadline,
@@ -118,7 +124,8 @@ impl<S: ClientSocket, R: OpenResponse> WriteTimeout<S, R> {
     ) -> Self {
         writes.socket.set(stream.socket_descriptor());
         let first_records = FirstRecords::new(stream.is_encrypted());
-        Self { stream, first_records, queue_limit: None, deadline: ClientDeadline::new(pace), writes, motion, metrics }
+        let (collected, deadline) = (BytesMut::new(), ClientDeadline::new(pace));
+        Self { stream, first_records, collected, queue_limit: None, deadline, writes, motion, metrics }
     }
 
     /// Limits the queued bytes of responses to some milliseconds on the path that `transport` reports.
@@ -153,6 +160,49 @@ impl<S: ClientSocket, R: OpenResponse> WriteTimeout<S, R> {
         Poll::Ready(Ok(()))
     }
 
+    /// Collects `slices` if that is wanted, and they are small. Bytes that TLS holds precede them, so that a slow client
+    /// makes h2 wait as without this step.
+    fn collect_write(&mut self, slices: &[IoSlice<'_>]) -> bool {
+        let length = slices.iter().fold(self.collected.len(), |sum, slice| sum.saturating_add(slice.len()));
+        if !self.writes.collects.get() || length > MAX_COLLECTED || self.stream.unsent_bytes() > 0 {
+            return false;
+        }
+        if self.collected.capacity() < length {
+            self.collected.reserve(MAX_COLLECTED - self.collected.len());
+        }
+        slices.iter().for_each(|slice| self.collected.extend_from_slice(slice));
+        self.writes.has_collected.set(true);
+        true
+    }
+
+    /// Passes the collected bytes on.
+    fn poll_write_collected(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>
+    where
+        S: AsyncWrite + Unpin,
+    {
+        while !self.collected.is_empty() {
+            let written = match self.poll_flush_queue(cx) {
+                Poll::Ready(Ok(())) => {
+                    let (stream, slices) = (Pin::new(&mut self.stream), [IoSlice::new(&self.collected)]);
+                    self.first_records.limit_write(&slices, |slices| stream.poll_write_vectored(cx, slices))
+                }
+                blocked => blocked.map_ok(|()| 0),
+            };
+            if let Poll::Ready(Ok(written)) = written {
+                self.first_records.count_written(written);
+                self.collected.advance(written);
+            }
+            if ready!(self.check_deadline(written, |bytes| *bytes, cx))? == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+        }
+        if self.writes.has_collected.replace(false) {
+            // Memory that idle connections do not need.
+            self.collected = BytesMut::new();
+        }
+        Poll::Ready(Ok(()))
+    }
+
     /// Applies the deadline to the result `written` of an operation. `bytes` returns the number of bytes that were
     /// written.
     fn check_deadline<T>(
@@ -163,7 +213,8 @@ impl<S: ClientSocket, R: OpenResponse> WriteTimeout<S, R> {
     ) -> Poll<io::Result<T>> {
         self.writes.write.set(if written.is_pending() { WriteState::Blocked } else { WriteState::Done });
         if self.writes.has_waiting() {
-            self.writes.complete_written(self.stream.unsent_bytes());
+            let unsent = self.unsent_bytes();
+            self.writes.complete_written(unsent);
         }
         if let Poll::Ready(result) = written {
             let bytes = result.as_ref().map_or(0, |result| bytes(result) as u64);
@@ -187,7 +238,7 @@ impl<S: ClientSocket, R: OpenResponse> WriteTimeout<S, R> {
 
 impl<S: ClientSocket, R: OpenResponse> ClientSocket for WriteTimeout<S, R> {
     fn unsent_bytes(&mut self) -> u64 {
-        self.stream.unsent_bytes()
+        self.stream.unsent_bytes().saturating_add(self.collected.len() as u64)
     }
 
     fn end_writes(&self) {
@@ -226,19 +277,25 @@ impl<S: AsyncWrite + ClientSocket + Unpin, R: OpenResponse> AsyncWrite for Write
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let queue = self.poll_flush_queue(cx);
-        let Self { stream, first_records, .. } = &mut *self;
-        let written = match queue {
+        let this = &mut *self;
+        if this.collect_write(slices) {
+            let bytes = slices.iter().map(|slice| slice.len()).sum();
+            this.writes.on_bytes_accepted(slices, bytes);
+            return Poll::Ready(Ok(bytes));
+        }
+        ready!(this.poll_write_collected(cx))?;
+        let written = match this.poll_flush_queue(cx) {
             Poll::Ready(Ok(())) => {
-                first_records.limit_write(slices, |slices| Pin::new(stream).poll_write_vectored(cx, slices))
+                let stream = Pin::new(&mut this.stream);
+                this.first_records.limit_write(slices, |slices| stream.poll_write_vectored(cx, slices))
             }
             blocked => blocked.map_ok(|()| 0),
         };
         if let Poll::Ready(Ok(written)) = written {
-            self.first_records.count_written(written);
-            self.writes.on_bytes_accepted(slices, written);
+            this.first_records.count_written(written);
+            this.writes.on_bytes_accepted(slices, written);
         }
-        self.check_deadline(written, |bytes| *bytes, cx)
+        this.check_deadline(written, |bytes| *bytes, cx)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -246,6 +303,11 @@ impl<S: AsyncWrite + ClientSocket + Unpin, R: OpenResponse> AsyncWrite for Write
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.writes.collects.get() && !self.collected.is_empty() {
+            // h2 flushes after each DATA frame.
+            return Poll::Ready(Ok(()));
+        }
+        ready!(self.poll_write_collected(cx))?;
         let flushed = Pin::new(&mut self.stream).poll_flush(cx);
         if let Poll::Ready(Ok(())) = flushed {
             self.writes.on_flushed();
@@ -255,6 +317,7 @@ impl<S: AsyncWrite + ClientSocket + Unpin, R: OpenResponse> AsyncWrite for Write
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.writes.closing.set(true);
+        ready!(self.poll_write_collected(cx))?;
         let shut = Pin::new(&mut self.stream).poll_shutdown(cx);
         if let Poll::Ready(Ok(())) = shut {
             self.writes.on_shut_down();
@@ -266,7 +329,9 @@ impl<S: AsyncWrite + ClientSocket + Unpin, R: OpenResponse> AsyncWrite for Write
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
+    use crate::http2_frames::frame_bytes;
+    use futures_util::FutureExt as _;
+    use std::{cell::Cell, time::Duration};
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
     impl ClientSocket for DuplexStream {
@@ -310,5 +375,57 @@ mod tests {
         assert!((45..=55).contains(&seconds) && (stalled, slow) == (0, 1), "{seconds}, {stalled}, {slow}");
         assert_eq!(write(1, MinimumRate::without_rate(Duration::from_secs(30))).await, (100, 0, 0));
         assert_eq!(write(0, MinimumRate::without_rate(Duration::from_secs(30))).await, (30, 1, 0));
+    }
+
+    #[tokio::test]
+    async fn small_writes_are_collected_and_count_once_the_kernel_has_them() {
+        struct Told(Rc<Cell<usize>>);
+        impl OpenResponse for Told {
+            fn complete_response(self) {
+                self.0.set(self.0.get() + 1);
+            }
+        }
+
+        let (ours, mut theirs) = duplex(1_000);
+        let (metrics, complete) = (Arc::new(TcpMetrics::default()), Rc::new(Cell::new(0)));
+        let writes = Rc::new(ConnectionWrites::new(Arc::clone(&metrics)));
+        writes.expect_frames();
+        let pace = MinimumRate::without_rate(Duration::from_secs(30));
+        let mut timed = WriteTimeout::new(ours, pace, Rc::clone(&writes), TrafficCounter::default(), metrics);
+        let mut received = vec![0; 20_000];
+        writes.collects.set(true);
+        for stream in [1_u8, 3, 5] {
+            writes.open_stream(stream.into());
+            writes.queue_response_end(stream.into(), Told(Rc::clone(&complete)));
+            timed.write_all(&frame_bytes(0, 1, stream, 500)).await.unwrap();
+            timed.flush().await.unwrap();
+        }
+        assert_eq!((timed.unsent_bytes(), complete.get()), (3 * 509, 0));
+        assert!(theirs.read(&mut received).now_or_never().is_none() && writes.has_collected.get());
+        // The kernel takes less than all.
+        writes.collects.set(false);
+        assert!(timed.flush().now_or_never().is_none());
+        assert_eq!((timed.unsent_bytes(), complete.get(), writes.is_blocked()), (527, 1, true));
+        assert_eq!(theirs.read(&mut received).await.unwrap(), 1_000);
+        timed.flush().await.unwrap();
+        assert_eq!((theirs.read(&mut received).await.unwrap(), complete.get()), (527, 3));
+        assert!(!writes.has_collected.get() && timed.collected.capacity() == 0);
+        // A large write follows what was collected before it.
+        writes.collects.set(true);
+        timed.write_all(b"small").await.unwrap();
+        let large = vec![7; MAX_COLLECTED];
+        let writing = async {
+            timed.write_all(&large).await.unwrap();
+            writes.collects.set(false);
+            timed.flush().await.unwrap();
+        };
+        let ((), read) =
+            tokio::join!(writing, async { theirs.read_exact(&mut received[..5 + MAX_COLLECTED]).await.unwrap() });
+        assert_eq!((read, &received[..5], &received[5..read]), (5 + MAX_COLLECTED, &b"small"[..], &large[..]));
+        // Nothing is left behind at the end.
+        writes.collects.set(true);
+        timed.write_all(b"last").await.unwrap();
+        timed.shutdown().await.unwrap();
+        assert_eq!(theirs.read(&mut received).await.unwrap(), 4);
     }
 }

@@ -1,6 +1,12 @@
 //! The TLS records in which responses are sent: the first ones fit into TCP's first congestion window.
 
-use crate::support::prelude::*;
+use crate::{
+    rules::configured,
+    support::{
+        http2::{DATA, END_HEADERS, END_STREAM, HEADERS, frame, get},
+        prelude::*,
+    },
+};
 use tokio::{io::copy, net::TcpListener, task::JoinHandle};
 
 /// A record of application data (RFC 8446 §5.1), and what a record has beside its plaintext: a type, and AES-GCM's tag.
@@ -62,5 +68,26 @@ async fn the_first_records_of_a_connection_fit_into_the_first_congestion_window(
         before += length;
     }
     assert!(lengths.iter().any(|length| *length > 8 * 1024), "{lengths:?}");
+    litequic.stop().await;
+}
+
+#[tokio::test]
+async fn http2_responses_ready_together_share_records() {
+    const STREAMS: u32 = 10;
+    let route = format!("[[routes]]\npath = \"/\"\nrespond = {{ body = \"{}\" }}", "x".repeat(600));
+    let litequic = Litequic::with_config(&configured(Script::new().await.address, &route)).await;
+    let (address, relayed) = relay(litequic.tcp[0]).await;
+    let tls = Tls::connect(address, "localhost", tls::config(&litequic.cert_pem, &["h2"])).await.unwrap();
+    let mut client = Http2::over(tls, &[]).await;
+    let section = get(&[]);
+    let requests = (0..STREAMS).flat_map(|n| frame(HEADERS, END_HEADERS | END_STREAM, 2 * n + 1, &section));
+    client.tls.say(requests.collect::<Vec<_>>()).await;
+    for _ in 0..STREAMS {
+        assert_eq!(client.find(&[DATA]).await.unwrap().payload.len(), 600);
+    }
+    drop(client);
+    let lengths = plaintexts(&within("the relay's end", relayed).await.unwrap());
+    // The first records are short.
+    assert!(lengths.contains(&4096), "{lengths:?}");
     litequic.stop().await;
 }

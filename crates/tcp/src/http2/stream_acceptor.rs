@@ -50,8 +50,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http2StreamAcceptor<S> {
         if let Some(priorities) = priorities {
             priorities.order.on_run(connection.writes.queue_limit.get());
         }
-        if let Poll::Ready(ended) = self.poll_accept_requests(connection, cx) {
-            return Poll::Ready(ended);
+        connection.writes.collects.set(true);
+        let accepted = self.poll_accept_requests(connection, cx);
+        connection.writes.collects.set(false);
+        if accepted.is_ready() {
+            return accepted;
         }
         if priorities.is_some_and(|priorities| priorities.order.on_written(!connection.writes.is_blocked())) {
             // The sockets are polled before this task runs again, as responses that were sent before may have more
@@ -103,6 +106,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http2StreamAcceptor<S> {
                 Poll::Ready(None) => return Poll::Ready(Ok(())),
                 // The remaining HEADERS are trailers, or requests that h2 rejects.
                 Poll::Pending if self.heads.take() > 0 => {}
+                // h2 flushes what was collected of its writes.
+                Poll::Pending if connection.writes.collects.replace(false) && connection.writes.has_collected.get() => {
+                }
                 Poll::Pending => return Poll::Pending,
             }
         }

@@ -6,6 +6,7 @@
 # usage: benches/instructions.sh [--check | --functions] [PROGRAM LAB [CASE...]]; without, those in target/release and all cases
 # --check compares with benches/instructions.txt, and fails beyond 5 %, or 15 % of the misses.
 # CASE-unordered is a case without priorities (litequic.priorities), and is not among all.
+# CASE-relayed and CASE-proxied go through benches/relay.py, without and with a header in each datagram; they are not among all.
 # --functions prints the parts of the program and the functions that took most, too.
 # Needs valgrind and nginx, h2load for HTTP/2. 127.0.0.1 alone.
 set -euo pipefail
@@ -61,14 +62,16 @@ load() {
 # serves $1 and then $2 requests of the load $3, after $1 that do not count: what it does once, as gathering entropy does, is over then.
 # $4 are the lines of its configuration about the origin, and what follows them; $5 are its first lines.
 instructions() {
-    local less=$1 more=$2 load=$3 origin=$4 top=$5 port pid requests ticks counts=()
+    local less=$1 more=$2 load=$3 origin=$4 top=$5 port front pid requests ticks counts=()
     port=$(free_port)
+    front=$port
     cat >"$work/litequic.toml" <<TOML
 $top
 [listen]
 udp = ["127.0.0.1:$port"]
 tcp = ["127.0.0.1:$port"]
 workers = 1
+$listen
 
 [[certificates]]
 cert = "$work/cert.pem"
@@ -93,12 +96,18 @@ TOML
         sleep 1
         (($(awk '{ print $14 + $15 }' "/proc/$pid/stat") - ticks > 20)) || break
     done
+    if [[ $case == *-relayed || $case == *-proxied ]]; then
+        front=$(free_port)
+        # shellcheck disable=SC2086 # no word without a header
+        "$(dirname "$0")/relay.py" "$front" "$port" $header &
+        pids+=($!)
+    fi
     for requests in "$less" "$less" "$more"; do
         if [[ $case == *-qlog ]]; then
             "$program" ctl qlog --admin "$work/admin.sock" --client 127.0.0.1 --next --seconds 60 >"$work/sqlog" 2>>"$work/litequic.log" &
             sleep 1
         fi
-        load "$requests" "$load" "$port" || {
+        load "$requests" "$load" "$front" || {
             cat "$work/load.log" "$work/litequic.log" >&2
             return 1
         }
@@ -151,7 +160,7 @@ for case in "${cases[@]}"; do
     fi
     # As much as a large configuration has of one thing: a request costs hardly more by it.
     route() { printf '[[routes]]\n%s = "/a%d"\norigin = "%s"\n' "$@"; }
-    top='' fields=() every=$'\n[[routes]]\norigin = "origin"\n'
+    top='' listen='' header='' fields=() every=$'\n[[routes]]\norigin = "origin"\n'
     case $case in
     *-routes) suffix=", 3,000 prefixes" url+=$'\n'$(for n in {1..3000}; do route path_prefix "$n" origin; done)$every ;;
     *-exact) suffix=", 1,000 exact paths" url+=$'\n'$(for n in {1..1000}; do route path "$n" origin; done)$every ;;
@@ -179,6 +188,11 @@ for case in "${cases[@]}"; do
         echo secret | "$program" password user >"$work/users"
         fields=(--header "authorization: Basic $(printf user:secret | base64)")
         url+=$'\n[[routes]]\norigin = "origin"\nusers = "'"$work/users\""
+        ;;
+    *-relayed) suffix=", through a relay" ;;
+    *-proxied)
+        suffix=", through a relay with headers of the PROXY protocol" header=--header
+        listen=$'proxy_protocol_from = ["127.0.0.1"]\nproxy_protocol_udp = "every"'
         ;;
     *-qlog) suffix=", with a qlog" top="[admin]"$'\n'"socket = \"$work/admin.sock\"" ;;
     *-origins)

@@ -10,8 +10,8 @@ pub(super) const EXPERIMENT: Experiment = Experiment::new(
     "gateway",
     "What does a mix of responses cost, as the public board HttpArena requests it of gateways (profile Gateway-H3)? 20 paths in \
             turn over 64 connections of 32 streams: 6 static files, as long as their compressed variants; 7 of JSON; 4 of a few bytes; \
-            3 that wait for a database, here 2 ms; then 1, 10 and 100 KB alone; then all of these at two fixed rates, for latencies of a \
-            server that has time. Requests a second, \
+            3 that wait for a database, here 2 ms; then 1, 10 and 100 KB alone; 1 and 10 KB for longer with limits raised, for latencies \
+            of a busy server; then all at two fixed rates, for those of a server that has time. Requests a second, \
             CPU, memory at most, p99; failures are counted, and costs are those of a success. Unlike on the board static files come from the origin as well, and proxy and client have a core each: \
             rates are bounded by the client and the origin, CPU time is what can be compared.",
     tasks,
@@ -44,6 +44,9 @@ const SECONDS: u32 = 5;
 const ALONE: [(&str, u64, u64); 3] =
     [("1 KB", 1_000, 100_000), ("10 KB", 10_000, 100_000), ("100 KB", 100_000, 20_000)];
 
+/// Requests of the longer runs: the first ones of all streams, which wait for handshakes, are less than 1 % of them.
+const LONGER: u64 = 300_000;
+
 fn tasks(options: &Options) -> Vec<Task> {
     let (connections, streams) = if options.quick { (8, 8) } else { (64, 32) };
     let cell = |name: &str, paths: Vec<String>, requests: u64, defaults: bool, rate: Option<u32>| {
@@ -64,6 +67,9 @@ fn tasks(options: &Options) -> Vec<Task> {
         task
     };
     let alone = ALONE.map(|(name, bytes, requests)| cell(name, vec![path_of(bytes)], requests, true, None));
+    let longer = ALONE.into_iter().take(2).map(|(name, bytes, _)| {
+        cell(&format!("{name}, longer, limits raised"), vec![path_of(bytes)], LONGER, false, None)
+    });
     let mixes = [("limits raised", false), ("defaults", true)];
     let mixes = mixes.map(|(name, defaults)| cell(name, paths(), 100_000, defaults, None));
     let all = iter::once(("mix", paths())).chain(ALONE.map(|(name, bytes, _)| (name, vec![path_of(bytes)])));
@@ -73,7 +79,7 @@ fn tasks(options: &Options) -> Vec<Task> {
             cell(&name, paths.clone(), (rate * connections * SECONDS).into(), true, Some(rate))
         })
     });
-    mixes.into_iter().chain(alone).chain(paced).collect()
+    mixes.into_iter().chain(alone).chain(longer).chain(paced).collect()
 }
 
 #[cfg(test)]

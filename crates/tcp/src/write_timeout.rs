@@ -160,8 +160,8 @@ impl<S: ClientSocket, R: OpenResponse> WriteTimeout<S, R> {
         Poll::Ready(Ok(()))
     }
 
-    /// Collects `slices` if that is wanted, and they are small. Bytes that TLS holds precede them, so that a slow client
-    /// makes h2 wait as without this step.
+    /// Collects `slices` if that is wanted, and they are small. Not while TLS holds bytes, so that a slow client makes
+    /// h2 wait as without this step.
     fn collect_write(&mut self, slices: &[IoSlice<'_>]) -> bool {
         let length = slices.iter().fold(self.collected.len(), |sum, slice| sum.saturating_add(slice.len()));
         if !self.writes.collects.get() || length > MAX_COLLECTED || self.stream.unsent_bytes() > 0 {

@@ -35,8 +35,8 @@ fn paths() -> Vec<String> {
     now.chain(ROWS.map(|rows| format!("/d{QUERY}-{}", rows * ITEM))).collect()
 }
 
-/// Requests a second of each connection, in the order of the mix and [`ALONE`]: they take 30 to 42 and 46 to 94 % of nginx's
-/// core, 19 to 24 and 34 to 42 % of litequic's.
+/// Requests a second of each connection, in the order of the mix and [`ALONE`]: they take 26 to 41 and 42 to 98 % of
+/// nginx's core, 18 to 20 and 32 to 38 % of litequic's.
 const RATES: [[u32; 2]; 4] = [[70, 160], [110, 260], [90, 200], [20, 45]];
 /// Seconds at a fixed rate.
 const SECONDS: u32 = 5;

@@ -192,6 +192,7 @@ for case in "${cases[@]}"; do
     *-relayed) suffix=", through a relay" ;;
     *-proxied)
         suffix=", through a relay with headers of the PROXY protocol" header=--header
+        fields=(--haproxy-protocol) # the curl that waits for the start
         listen=$'proxy_protocol_from = ["127.0.0.1"]\nproxy_protocol_udp = "every"'
         ;;
     *-qlog) suffix=", with a qlog" top="[admin]"$'\n'"socket = \"$work/admin.sock\"" ;;

@@ -13,21 +13,23 @@ MAX_CLIENTS = 64
 BEGINNING = b"\r\n\r\n\0\r\nQUIT\n\x21\x12\0\x0c"
 
 
-def connected(to):
-    flow = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+def datagram_socket():
+    made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
-        flow.setsockopt(socket.SOL_SOCKET, option, 4 << 20)
-    flow.connect(to)
-    flow.setblocking(False)
-    return flow
+        made.setsockopt(socket.SOL_SOCKET, option, 4 << 20)
+    made.setblocking(False)
+    return made
+
+
+def header_of(client, to):
+    ends = socket.inet_aton(client[0]) + socket.inet_aton(to[0])
+    return BEGINNING + ends + client[1].to_bytes(2, "big") + to[1].to_bytes(2, "big")
 
 
 def main(port, to, has_header):
     to = ("127.0.0.1", to)
-    front = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    front.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+    front = datagram_socket()
     front.bind(("127.0.0.1", port))
-    front.setblocking(False)
     flows, events = {}, selectors.DefaultSelector()
     events.register(front, selectors.EVENT_READ)
     while True:
@@ -38,11 +40,10 @@ def main(port, to, has_header):
                     continue
                 datagram, client = front.recvfrom(65535)
                 if client not in flows and len(flows) < MAX_CLIENTS:
-                    flow = connected(to)
+                    flow = datagram_socket()
+                    flow.connect(to)
                     events.register(flow, selectors.EVENT_READ, client)
-                    ends = socket.inet_aton(client[0]) + socket.inet_aton(to[0])
-                    header = BEGINNING + ends + client[1].to_bytes(2, "big") + to[1].to_bytes(2, "big")
-                    flows[client] = flow, header if has_header else b""
+                    flows[client] = flow, header_of(client, to) if has_header else b""
                 if client in flows:
                     flow, header = flows[client]
                     flow.send(header + datagram)

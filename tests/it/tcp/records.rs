@@ -1,4 +1,5 @@
-//! The TLS records in which responses are sent: the first ones fit into TCP's first congestion window.
+//! The TLS records in which responses are sent: the first ones fit into TCP's first congestion window, and small
+//! responses share them.
 
 use crate::{
     rules::configured,

@@ -175,23 +175,30 @@ impl<S: ClientSocket, R: OpenResponse> WriteTimeout<S, R> {
         true
     }
 
+    /// Passes `slices` to the stream. Pending as `poll_flush_queue` is.
+    fn poll_write_slices(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>>
+    where
+        S: AsyncWrite + Unpin,
+    {
+        ready!(self.poll_flush_queue(cx))?;
+        let stream = Pin::new(&mut self.stream);
+        let written = ready!(self.first_records.limit_write(slices, |slices| stream.poll_write_vectored(cx, slices)))?;
+        self.first_records.count_written(written);
+        Poll::Ready(Ok(written))
+    }
+
     /// Passes the collected bytes on.
     fn poll_write_collected(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>
     where
         S: AsyncWrite + Unpin,
     {
         while !self.collected.is_empty() {
-            let written = match self.poll_flush_queue(cx) {
-                Poll::Ready(Ok(())) => {
-                    let (stream, slices) = (Pin::new(&mut self.stream), [IoSlice::new(&self.collected)]);
-                    self.first_records.limit_write(&slices, |slices| stream.poll_write_vectored(cx, slices))
-                }
-                blocked => blocked.map_ok(|()| 0),
-            };
+            let mut collected = std::mem::take(&mut self.collected);
+            let written = self.poll_write_slices(cx, &[IoSlice::new(&collected)]);
             if let Poll::Ready(Ok(written)) = written {
-                self.first_records.count_written(written);
-                self.collected.advance(written);
+                collected.advance(written);
             }
+            self.collected = collected;
             if ready!(self.check_deadline(written, |bytes| *bytes, cx))? == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
@@ -284,15 +291,8 @@ impl<S: AsyncWrite + ClientSocket + Unpin, R: OpenResponse> AsyncWrite for Write
             return Poll::Ready(Ok(bytes));
         }
         ready!(this.poll_write_collected(cx))?;
-        let written = match this.poll_flush_queue(cx) {
-            Poll::Ready(Ok(())) => {
-                let stream = Pin::new(&mut this.stream);
-                this.first_records.limit_write(slices, |slices| stream.poll_write_vectored(cx, slices))
-            }
-            blocked => blocked.map_ok(|()| 0),
-        };
+        let written = this.poll_write_slices(cx, slices);
         if let Poll::Ready(Ok(written)) = written {
-            this.first_records.count_written(written);
             this.writes.on_bytes_accepted(slices, written);
         }
         this.check_deadline(written, |bytes| *bytes, cx)

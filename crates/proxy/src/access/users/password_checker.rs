@@ -373,7 +373,8 @@ mod tests {
             let queue = passwords.0.get().unwrap().queue.lock();
             queue.newcomers.waiting_requests() + queue.others.waiting_requests()
         };
-        assert!(waiting() > MAX_NEWCOMERS / 2);
+        // A guess that has failed meanwhile makes those behind it others, whose queue is shorter.
+        assert!(waiting() > MAX_OTHERS / 2);
         let other = async {
             let checked = check(&passwords, &users, "alice", "alice's", 2).await;
             (checked, waiting())
